@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tarn_bucket::fault::FaultBucket;
 use tarn_bucket::local::LocalBucket;
 use tarn_bucket::memory::MemoryBucket;
+use tarn_bucket::raw;
 use tarn_bucket::s3::S3Bucket;
 use tarn_bucket::{Bucket, Error, Guarded, Location, OpenOptions, open};
 
@@ -45,6 +46,18 @@ async fn s3() {
     assert!(server.dir("guarded").join("a prefix/of two/x/y").is_file());
     let unsigned = format!("{}&unsigned_payload=true", server.bucket("unsigned", "/p"));
     suite(open(&unsigned, &options).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_raw_limit_reads_what_it_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let buckets: [Shared; 2] =
+        [Arc::new(MemoryBucket::named("raw")), Arc::new(LocalBucket::open(dir.path()).unwrap())];
+    let objects = raw::objects(&buckets, "raw/", 21);
+    assert!(raw::parallel_put(&objects, 70_000, 4).await.unwrap() > 0.0);
+    assert!(raw::parallel_get(&objects, 70_000, 4).await.unwrap() > 0.0);
+    assert!(raw::parallel_get(&objects, 70_001, 4).await.is_err());
+    assert_eq!((buckets[0].list("raw").await.unwrap().len(), buckets[1].list("raw").await.unwrap().len()), (11, 10));
 }
 
 async fn suite(bucket: Shared) {
