@@ -11,7 +11,8 @@
 //! - **A lost reply is not a lost race.** A create whose earlier attempt failed may find its own object: it is
 //!   read back, and is ours if it holds our bytes. Bodies of two creators must differ for that, as Tarn's do by
 //!   their trailers' nonces.
-//! - **A sync is never tried again.** A failed one may have lost writes, and a second one would not say so.
+//! - **A sync is never tried again.** A failed one may have lost writes, and a second one would not say so. Nor
+//!   does it wait for a turn: someone's fsync waits for it, and it is no load of its own.
 //! - **A short read is checked.** If the object is long enough for what was asked, it is a failure.
 
 mod limit;
@@ -21,6 +22,7 @@ pub use stats::{HistogramStats, OperationStats, StatsSnapshot};
 
 use crate::aws::Environment;
 use crate::error::object;
+use crate::key::check;
 use crate::local::LocalBucket;
 use crate::memory::MemoryBucket;
 use crate::s3::S3Bucket;
@@ -84,7 +86,7 @@ impl Default for OpenOptions {
 pub fn open(url: &str, options: &OpenOptions) -> Result<Arc<Guarded>> {
     let (bucket, concurrency): (Arc<dyn Bucket>, usize) = match Location::parse(url)? {
         Location::S3(s3) => {
-            let s3 = S3Bucket::open(&s3, &options.environment, options.deadline)?;
+            let s3 = S3Bucket::open(&s3, &options.environment)?;
             (Arc::new(s3), DEFAULT_CONCURRENCY_S3)
         }
         Location::Local(path) => (Arc::new(LocalBucket::open(&path)?), DEFAULT_CONCURRENCY_LOCAL),
@@ -217,9 +219,17 @@ impl Guarded {
     }
 
     /// Waits for a turn, as long as the store goes on answering others. Gives the time spent waiting.
-    async fn turn(&self, start: Instant, cutoff: Option<Instant>) -> Option<(Permit<'_>, Duration)> {
+    async fn turn(
+        &self,
+        operation: Operation,
+        start: Instant,
+        cutoff: Option<Instant>,
+    ) -> Option<(Option<Permit<'_>>, Duration)> {
+        if operation == Operation::Sync {
+            return Some((None, Duration::ZERO));
+        }
         if let Some(permit) = self.limit.try_acquire() {
-            return Some((permit, Duration::ZERO));
+            return Some((Some(permit), Duration::ZERO));
         }
         let asked = Instant::now();
         let _queued = Queued::new(&self.queued);
@@ -227,7 +237,7 @@ impl Guarded {
         loop {
             let until = cutoff.unwrap_or_else(|| self.cutoff(start));
             match timeout_at(until, &mut turn).await {
-                Ok(permit) => return Some((permit, asked.elapsed())),
+                Ok(permit) => return Some((Some(permit), asked.elapsed())),
                 Err(_) if cutoff.is_none() && self.cutoff(start) > until => {}
                 Err(_) => return None,
             }
@@ -246,7 +256,7 @@ impl Guarded {
         let mut call = Call { operation, key, attempts: 0 };
         let (mut cutoff, mut last) = (None, None);
         loop {
-            let Some((permit, queued)) = self.turn(start, cutoff).await else {
+            let Some((permit, queued)) = self.turn(operation, start, cutoff).await else {
                 return Err(self.give_up(&call, start, last));
             };
             let until = *cutoff.get_or_insert_with(|| self.cutoff(start));
@@ -376,12 +386,14 @@ impl Bucket for Guarded {
     }
 
     async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        check(self.url(), key)?;
         let body = self.call(Operation::Get, key, |_| self.get_checked(key, range.clone())).await?;
         self.stats.of(Operation::Get).add_bytes(body.len() as u64);
         Ok(body)
     }
 
     async fn get_tail(&self, key: &str, len: u64) -> Result<(Bytes, u64)> {
+        check(self.url(), key)?;
         let get = |_| async {
             let (body, size) = self.inner.get_tail(key, len).await?;
             match (body.len() as u64, len.min(size)) {
@@ -397,16 +409,19 @@ impl Bucket for Guarded {
     }
 
     async fn head(&self, key: &str) -> Result<ObjectInfo> {
+        check(self.url(), key)?;
         self.call(Operation::Head, key, |_| self.inner.head(key)).await
     }
 
     async fn put(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
+        check(self.url(), key)?;
         self.call(Operation::Put, key, |_| self.inner.put(key, body.clone())).await?;
         self.stats.of(Operation::Put).add_bytes(body_len(&body));
         Ok(())
     }
 
     async fn create(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
+        check(self.url(), key)?;
         let create = |repeated| self.create_or_find(key, body.clone(), repeated);
         self.call(Operation::Create, key, create).await?;
         self.stats.of(Operation::Create).add_bytes(body_len(&body));
@@ -415,6 +430,7 @@ impl Bucket for Guarded {
 
     /// Each batch is a request of its own, and they go out together.
     async fn delete(&self, keys: &[String]) -> Result<()> {
+        keys.iter().try_for_each(|key| check(self.url(), key))?;
         let batches = keys.chunks(DELETE_BATCH).map(|batch| {
             let key = if batch.len() == 1 { batch[0].as_str() } else { "" };
             self.call(Operation::Delete, key, move |_| self.inner.delete(batch))

@@ -31,8 +31,13 @@ const MULTIPART_ABOVE: u64 = 16 << 20;
 const PART: usize = 8 << 20;
 /// Parts of one object in flight.
 const PARTS_AT_ONCE: usize = 8;
+/// How often an upload that was given up is ended, and how long after one another, until the store knows it not.
+const ABORT_TRIES: usize = 4;
+const ABORT_PAUSE: Duration = Duration::from_secs(1);
 /// Connections kept open to the store while nothing uses them.
 const IDLE_CONNECTIONS: usize = 512;
+/// No request takes longer, whoever waits for it.
+const REQUEST_LIMIT: Duration = Duration::from_secs(300);
 /// How long a connection may take to open.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -47,19 +52,15 @@ pub struct S3Bucket {
 }
 
 impl S3Bucket {
-    /// Opens the bucket without asking it anything. No request takes longer than `request_limit`.
-    pub fn open(
-        location: &S3Location,
-        environment: &Environment,
-        request_limit: Duration,
-    ) -> Result<S3Bucket> {
+    /// Opens the bucket without asking it anything.
+    pub fn open(location: &S3Location, environment: &Environment) -> Result<S3Bucket> {
         let url = Location::S3(location.clone()).url();
         let (builder, endpoint) = aws::builder(&url, location, environment)?;
         let client = ClientOptions::new()
             .with_allow_http(endpoint.starts_with("http://"))
             .with_http1_only()
-            .with_connect_timeout(CONNECT_LIMIT.min(request_limit))
-            .with_timeout(request_limit)
+            .with_connect_timeout(CONNECT_LIMIT)
+            .with_timeout(REQUEST_LIMIT)
             .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
             .with_pool_idle_timeout(Duration::from_secs(30));
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
@@ -169,8 +170,14 @@ impl Drop for Upload {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
         let (store, path) = (self.store.clone(), self.path.clone());
         runtime.spawn(async move {
-            if let Err(e) = store.abort_multipart(&path, &id).await {
-                tracing::debug!(%path, cause = innermost(&e), "an unfinished upload could not be ended");
+            // A part that is still on its way may arrive after the end of its upload, so that it takes another.
+            for _ in 0..ABORT_TRIES {
+                match store.abort_multipart(&path, &id).await {
+                    Ok(()) => {}
+                    Err(object_store::Error::NotFound { .. }) => return,
+                    Err(e) => tracing::debug!(%path, cause = innermost(&e), "an upload could not be ended"),
+                }
+                tokio::time::sleep(ABORT_PAUSE).await;
             }
         });
     }
