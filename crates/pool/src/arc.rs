@@ -5,7 +5,7 @@
 //! fetch alive while counting only its own bytes, so a record that is kept for long gets memory of its own
 //! ([`keep`]); records of a stream stay slices, because they came together and go together, in the order in which
 //! they came. The cache is sharded by key; a shard is at least [`SHARD_MIN`] bytes and takes no record longer than
-//! an eighth of it, so that one large record cannot throw everything else out.
+//! a third of it, so that one large record cannot throw everything else out.
 //!
 //! # One fetch for several waiters
 //! Whoever wants a record that is not there enters a [`Flight`] under its key and fetches it; whoever finds a
@@ -112,7 +112,7 @@ impl RecordCache {
             Caching::Keep => Hint::Normal,
             Caching::Stream => Hint::Low,
         };
-        if bytes.len() + ENTRY > self.shard / 8 {
+        if bytes.len() + ENTRY > self.shard / 3 {
             return;
         }
         let bytes = match caching {
@@ -201,8 +201,8 @@ mod tests {
         assert!(arc.get(&ptr(1, 128 << 10)).is_none());
         assert!(arc.get(&ptr(1999, 128 << 10)).is_some());
         // A record that would throw much else out is not taken.
-        arc.insert(&ptr(5000, 16 << 20), &Bytes::from(vec![0; 16 << 20]), Caching::Keep, true);
-        assert!(arc.get(&ptr(5000, 16 << 20)).is_none());
+        arc.insert(&ptr(5000, 24 << 20), &Bytes::from(vec![0; 24 << 20]), Caching::Keep, true);
+        assert!(arc.get(&ptr(5000, 24 << 20)).is_none());
         arc.insert(&ptr(6000, 128 << 10), &record, Caching::Bypass, true);
         assert!(arc.get(&ptr(6000, 128 << 10)).is_none());
     }

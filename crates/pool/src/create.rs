@@ -3,7 +3,8 @@
 //! # Nothing half made
 //! A vdev joins a pool by its label. Before that, each bucket gets a *claim*, made by create-if-absent: two commands
 //! that are given one bucket at once cannot both have it, and one command that is given one bucket under two names
-//! finds its own claim. Labels are written last. When anything fails, what was made is taken away again; if even
+//! finds its own claim. A bucket is looked at once more when it is claimed: another command may have been faster.
+//! Labels are written last. When anything fails, what was made is taken away again; if even
 //! that cannot be done, the claim stays, and says so to the next command.
 
 use crate::authority::{Authority, Gate, bucket, host};
@@ -59,7 +60,8 @@ impl Pool {
         let opened = open_all(&spec.urls).await?;
         let mut free = Vec::new();
         for bucket in opened {
-            free.push((VdevGuid(random_guid()), check_free(bucket, spec.force).await?));
+            check_free(&bucket, spec.force).await?;
+            free.push((VdevGuid(random_guid()), bucket));
         }
         let claimed = claim_all(&free, &spec.host, spec.force).await?;
         let made = create_on(&spec, free).await;
@@ -77,7 +79,8 @@ impl Pool {
             if let Some(vdev) = self.vdevs().iter().find(|v| v.local.is_some() && v.local == bucket.local) {
                 return Err(usage(format!("{} is vdev {} of this pool already", bucket.url(), vdev.id)));
             }
-            free.push((VdevGuid(random_guid()), check_free(bucket, force).await?));
+            check_free(&bucket, force).await?;
+            free.push((VdevGuid(random_guid()), bucket));
         }
         let claimed = claim_all(&free, &self.host, force).await?;
         let added = self.add_claimed(free).await;
@@ -179,7 +182,7 @@ async fn open_all(urls: &[String]) -> Result<Vec<Opened>> {
 }
 
 /// Refuses a bucket that holds a pool or what is left of one; with force, what nobody uses is deleted later.
-async fn check_free(bucket: Opened, force: bool) -> Result<Opened> {
+async fn check_free(bucket: &Opened, force: bool) -> Result<()> {
     let url = bucket.url();
     match bucket.label().await? {
         Found::None => {}
@@ -208,19 +211,23 @@ async fn check_free(bucket: Opened, force: bool) -> Result<Opened> {
             }
         }
     }
-    Ok(bucket)
+    Ok(())
 }
 
 /// Claims every bucket, or none.
 async fn claim_all(free: &[(VdevGuid, Opened)], host: &HostId, force: bool) -> Result<Vec<Opened>> {
     let mut claimed: Vec<(VdevGuid, Opened)> = Vec::new();
     for (guid, opened) in free {
-        if let Err(error) = claim(*guid, opened, &claimed, host, force).await {
+        let mut result = claim(*guid, opened, &claimed, host, force).await;
+        if result.is_ok() {
+            claimed.push((*guid, opened.clone()));
+            result = check_free(opened, force).await;
+        }
+        if let Err(error) = result {
             let done: Vec<Opened> = claimed.into_iter().map(|(_, opened)| opened).collect();
             unclaim(&done).await;
             return Err(error);
         }
-        claimed.push((*guid, opened.clone()));
     }
     Ok(claimed.into_iter().map(|(_, opened)| opened).collect())
 }

@@ -50,6 +50,8 @@
 //! The union over all metadata vdevs. One vdev may fail to list (what it holds is also elsewhere).
 
 mod copies;
+mod facade;
+mod heal;
 mod multipart;
 mod object;
 mod store;

@@ -275,7 +275,39 @@ async fn a_bad_or_missing_copy_is_read_past_and_replaced() {
 }
 
 #[tokio::test]
-async fn listing_does_without_one_vdev_and_completes_lone_copies() {
+async fn a_listing_has_lone_copies_completed_but_not_deleted_ones() {
+    let (_, pool, store) = world(3).await;
+    let inner = pool.metadata(&pool.config().datasets[0]).unwrap();
+    let mut lone = Vec::new();
+    for n in 0..20 {
+        let path = format!("wal/{n}");
+        store.put(&Path::from(path.as_str()), "x".into()).await.unwrap();
+        let places = holders(&pool, &path);
+        raw(&places[n % 2]).delete(&[key(&path)]).await.unwrap();
+        lone.push((path, places));
+    }
+    let list = || async { store.list(None).try_collect::<Vec<_>>().await.unwrap().len() };
+    assert_eq!(list().await, 20);
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    // Too young: they might be on their way.
+    assert!(!has(&lone[0].1[0], &lone[0].0).await);
+    inner.settled_ms.store(-1000, std::sync::atomic::Ordering::Relaxed);
+    inner.books.lock().deleted.insert(lone[1].0.clone());
+    assert_eq!(list().await, 20);
+    for (n, (path, places)) in lone.iter().enumerate().filter(|(n, _)| *n != 1) {
+        for _ in 0..100 {
+            if has(&places[n % 2], path).await {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(get(&places[0], &key(path)).await == get(&places[1], &key(path)).await);
+    }
+    assert!(!has(&lone[1].1[1], &lone[1].0).await);
+}
+
+#[tokio::test]
+async fn listing_does_without_one_vdev() {
     let (_, pool, store) = world(4).await;
     for n in 0..30 {
         store.put(&Path::from(format!("wal/{n}")), "x".into()).await.unwrap();

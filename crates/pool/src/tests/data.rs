@@ -299,3 +299,47 @@ async fn a_segments_key_has_its_grant_for_prefix() {
     assert_eq!(pool.list_grant(id.grant).await.unwrap(), [(id, listed[0].size)]);
     assert_eq!(pool.list_grant(segment(VdevId(0), 4, 0).grant).await.unwrap(), []);
 }
+
+/// Figures for the log, not a test: `cargo test -p tarn-pool -- --ignored --nocapture figures`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn figures() {
+    let root = tempfile::tempdir_in("/dev/shm").unwrap();
+    let urls = directories(root.path(), 12);
+    let pool = create(&urls).await;
+    let rate = |what: &str, bytes: u64, since: std::time::Instant| {
+        println!("{what}: {:.2} GB/s", bytes as f64 / since.elapsed().as_secs_f64() / 1e9);
+    };
+    for compression in [Compression::Off, Compression::Lz4] {
+        let record = data(128 << 10, 1, compression != Compression::Off);
+        let records = vec![record; 32];
+        let mut ptrs = Vec::new();
+        let start = std::time::Instant::now();
+        for n in 0..128u32 {
+            let vdev = pool.place(4 << 20).unwrap();
+            let id = segment(vdev, 100 + n, u32::from(compression == Compression::Off));
+            ptrs.push(write(&pool, id, &records, compression, ChecksumKind::Xxh3).await.unwrap());
+        }
+        rate(&format!("write {compression:?}, one at a time"), 512 << 20, start);
+        for round in 0..2 {
+            let start = std::time::Instant::now();
+            use futures::StreamExt;
+            let mut reads = futures::stream::iter(&ptrs)
+                .map(|run| {
+                    let (pool, run) = (pool.clone(), run.clone());
+                    tokio::spawn(async move { pool.read(&run, Caching::Stream).await.unwrap() })
+                })
+                .buffered(8);
+            while let Some(read) = reads.next().await {
+                assert!(read.unwrap().len() == 32);
+            }
+            rate(&format!("read {compression:?}, round {round}"), 512 << 20, start);
+        }
+        pool.read(&ptrs[0], Caching::Keep).await.unwrap();
+        let start = std::time::Instant::now();
+        for n in 0..100_000usize {
+            assert!(pool.cached(&ptrs[0][n % 32]).is_some());
+        }
+        println!("cached: {:.0} ns", start.elapsed().as_nanos() as f64 / 1e5);
+    }
+}

@@ -1,0 +1,172 @@
+//! Reading by the rules, and putting right what is found wrong on the way.
+
+use super::copies::{self, CopyError, Part, Want};
+use super::object::Identity;
+use super::placement;
+use super::store::{Listed, MetadataStore, Os, absent, fatal, generic};
+use crate::damage::DamageRecord;
+use crate::text::now_ms;
+use crate::vdev::Vdev;
+use crate::{Error, Result};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl MetadataStore {
+    /// Reads by the rules: primary first, then the second; a bad or absent copy is replaced.
+    pub(super) async fn read_healing(&self, path: &str, want: &Want) -> Os<Part> {
+        let holders = self.holders(path);
+        // Again when a repair finds that somebody made the object meanwhile: what is there now counts.
+        for _ in 0..3 {
+            let mut bad = Vec::new();
+            for (n, vdev) in holders.iter().enumerate() {
+                match self.read_copy(path, vdev, want).await {
+                    Ok(part) => {
+                        self.footers.insert(path.to_string(), part.footer.clone());
+                        let mut overtaken = false;
+                        for (n, problem) in bad {
+                            overtaken |= self.repair(path, holders[n], vdev, problem).await;
+                        }
+                        if overtaken {
+                            break;
+                        }
+                        return Ok(part);
+                    }
+                    Err(CopyError::Range(text)) => return Err(fatal(text)),
+                    Err(error) => bad.push((n, error)),
+                }
+                if n + 1 == holders.len() {
+                    self.footers.remove(path);
+                    return Err(self.unreadable(path, &holders, &bad));
+                }
+            }
+        }
+        Err(generic(format!("{}: it is being replaced all the time", self.key(path))))
+    }
+
+    /// One copy, with the footer that is remembered where it fits.
+    async fn read_copy(&self, path: &str, vdev: &Vdev, want: &Want) -> std::result::Result<Part, CopyError> {
+        let key = self.key(path);
+        let identity = Identity { pool: self.pool, key: &key };
+        let known = self.footers.get(path);
+        if known.is_some() && !matches!(want, Want::Head) {
+            match copies::read(vdev, &identity, want, known).await {
+                // It may be of an object that was replaced.
+                Err(CopyError::Damaged(_) | CopyError::Range(_)) => drop(self.footers.remove(path)),
+                other => return other,
+            }
+        }
+        copies::read(vdev, &identity, want, None).await
+    }
+
+    /// Why no copy could be read.
+    fn unreadable(
+        &self,
+        path: &str,
+        holders: &[&Arc<Vdev>],
+        bad: &[(usize, CopyError)],
+    ) -> object_store::Error {
+        if bad.iter().all(|(_, error)| matches!(error, CopyError::Absent)) {
+            return absent(path);
+        }
+        let key = self.key(path);
+        let mut may_pass = false;
+        let mut problems = Vec::new();
+        for (n, error) in bad {
+            let url = holders[*n].url();
+            problems.push(match error {
+                CopyError::Failed(error) => {
+                    may_pass = true;
+                    error.to_string()
+                }
+                CopyError::Damaged(problem) => {
+                    self.note(holders[*n], &key, problem, false);
+                    format!("{url}: {key}: {problem}")
+                }
+                _ => format!("{url}: {key} is not there"),
+            });
+        }
+        let text = problems.join("; ");
+        if may_pass { generic(text) } else { fatal(text) }
+    }
+
+    /// Replaces a copy that a read found bad from the good one; what goes wrong with that is left to the next read.
+    /// `true`: the object was made there by somebody else in the meantime.
+    async fn repair(&self, path: &str, bad: &Arc<Vdev>, good: &Arc<Vdev>, problem: CopyError) -> bool {
+        let text = match &problem {
+            CopyError::Absent => "it is not there",
+            CopyError::Damaged(text) => text,
+            CopyError::Failed(_) | CopyError::Range(_) => return false,
+        };
+        if self.gate.pass().is_err() || self.books.lock().deleted.contains(path) {
+            return false;
+        }
+        let key = self.key(path);
+        let identity = Identity { pool: self.pool, key: &key };
+        let _one = self.rewriting.lock().await;
+        let Ok(whole) = copies::read(good, &identity, &Want::All, None).await else { return false };
+        let result = if matches!(problem, CopyError::Absent) {
+            match bad.create(&key, self.body(&whole, &identity)).await {
+                Err(Error::Bucket(tarn_bucket::Error::Exists(_))) => return true,
+                other => other,
+            }
+        } else {
+            self.rewrite(bad, path, &whole).await
+        };
+        self.note(bad, &key, text, result.is_ok());
+        match result {
+            Ok(()) => tracing::info!("{}: {key}: {text}; repaired from {}", bad.url(), good.url()),
+            Err(error) => tracing::warn!("{}: {key}: {text}; repair failed: {error}", bad.url()),
+        }
+        false
+    }
+
+    fn body(&self, whole: &Part, identity: &Identity<'_>) -> Vec<Bytes> {
+        vec![whole.bytes.clone(), whole.footer.to_bytes(identity)]
+    }
+
+    pub(super) async fn rewrite(&self, vdev: &Arc<Vdev>, path: &str, whole: &Part) -> Result<()> {
+        let key = self.key(path);
+        let body = self.body(whole, &Identity { pool: self.pool, key: &key });
+        vdev.put_durable(&key, body).await
+    }
+
+    pub(super) fn note(&self, vdev: &Vdev, key: &str, problem: &str, repaired: bool) {
+        vdev.checksum_errors.fetch_add(1, Relaxed);
+        self.damage.note(DamageRecord {
+            seen_ms: 0,
+            vdev: vdev.url().to_string(),
+            object: key.to_string(),
+            segment: None,
+            offset: None,
+            owner: None,
+            problem: problem.to_string(),
+            repaired,
+        });
+    }
+
+    /// Has the missing copy made of what was listed with one, in the background.
+    pub(super) fn complete(&self, found: &Listed) {
+        let settled = now_ms() - self.settled_ms.load(Relaxed);
+        let mut lone = Vec::new();
+        for (path, (_, modified_ms, places)) in found {
+            let holders = placement(path, &self.guids);
+            if *modified_ms < settled && holders.iter().take(2).any(|i| !places.contains(i)) {
+                let held = holders.iter().take(2).find(|i| places.contains(i));
+                let lacks = holders.iter().take(2).find(|i| !places.contains(i));
+                if let (Some(&held), Some(&lacks)) = (held, lacks) {
+                    lone.push((path.clone(), held, lacks));
+                }
+            }
+        }
+        let Some(this) = self.this.upgrade() else { return };
+        if lone.is_empty() {
+            return;
+        }
+        tokio::spawn(async move {
+            for (path, held, lacks) in lone {
+                this.repair(&path, &this.vdevs[lacks], &this.vdevs[held], CopyError::Absent).await;
+            }
+        });
+    }
+}
