@@ -256,7 +256,7 @@ impl Run {
 
     /// After a crash: every file is one that its history allows; what is found becomes the model.
     pub async fn crash(&mut self, newest: bool) {
-        self.log.clear();
+        let log = std::mem::take(&mut self.log);
         self.world.crash(self.seed, newest);
         for n in 0..FILES {
             let (ino, handle) = self.world.open(&self.files[n].name).await;
@@ -264,7 +264,8 @@ impl Run {
             let found = self.world.read(handle, 0, size as usize + 1).await;
             assert_eq!(found.len() as u64, size);
             if let Err(wrong) = self.files[n].model.check_survivor(&found) {
-                panic!("seed {}, newest {newest}, file{n}: {wrong}", self.seed);
+                let log: Vec<_> = log.iter().filter(|l| l.contains(&format!("file{n}"))).collect();
+                panic!("seed {}, newest {newest}, file{n}: {wrong}\n{log:#?}", self.seed);
             }
             self.files[n].handle = handle;
             self.files[n].append = self.open_append(ino).await;

@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -48,7 +48,7 @@ type Place = (SegmentId, u32);
 struct Inner {
     records: HashMap<Place, Bytes>,
     used: HashSet<SegmentId>,
-    cache: HashMap<Place, Bytes>,
+    cache: BTreeMap<Place, Bytes>,
     stored: u64,
     next_vdev: u16,
 }
@@ -101,7 +101,7 @@ impl Store {
         let limit = self.behaviour.lock().cache;
         let mut inner = self.inner.lock();
         while inner.cache.len() >= limit.max(1) {
-            let Some(victim) = inner.cache.keys().next().copied() else { break };
+            let Some(victim) = inner.cache.keys().nth(3).or(inner.cache.keys().next()).copied() else { break };
             inner.cache.remove(&victim);
         }
         if limit > 0 {
