@@ -71,6 +71,7 @@ pub use crate::reply::ReplyLseek;
 pub use crate::reply::ReplyOpen;
 pub use crate::reply::ReplyPoll;
 pub use crate::reply::ReplyStatfs;
+pub use crate::reply::ReplyStatx;
 pub use crate::reply::ReplyWrite;
 pub use crate::reply::ReplyXattr;
 pub use crate::request_param::Request;
@@ -455,6 +456,7 @@ pub trait Filesystem: Send + Sync + 'static {
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
         flags: Option<BsdFileFlags>,
+        _kill_suidgid: bool,
         reply: ReplyAttr,
     ) {
         warn!(
@@ -573,7 +575,14 @@ pub trait Filesystem: Send + Sync + 'static {
     /// anything in fh. There are also some flags (`direct_io`, `keep_cache`) which the
     /// filesystem may set, to change the way the file is opened. See `fuse_file_info`
     /// structure in <`fuse_common.h`> for more details.
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _flags: OpenFlags,
+        _kill_suidgid: bool,
+        reply: ReplyOpen,
+    ) {
         reply.opened(FileHandle(0), FopenFlags::empty());
     }
 
@@ -846,6 +855,7 @@ pub trait Filesystem: Send + Sync + 'static {
         mode: u32,
         umask: u32,
         flags: i32,
+        _kill_suidgid: bool,
         reply: ReplyCreate,
     ) {
         warn!(
@@ -854,6 +864,33 @@ pub trait Filesystem: Send + Sync + 'static {
         );
         reply.error(Errno::ENOSYS);
     }
+
+    /// tarn: Create a file without a name and open it.
+    fn tmpfile(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    /// tarn: Make all that was written so far durable.
+    fn syncfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    /// tarn: Get file attributes with the birth time.
+    fn statx(&self, _req: &Request, _ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyStatx) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    /// tarn: The process that waits for the reply to `_unique` got a signal. The filesystem may answer that request
+    /// with `EINTR`, or ignore this. It may come before the request itself, or after the reply. There is no reply.
+    fn interrupt(&self, _req: &Request, _unique: RequestId) {}
 
     /// Test for a POSIX file lock.
     fn getlk(
@@ -866,6 +903,7 @@ pub trait Filesystem: Send + Sync + 'static {
         end: u64,
         typ: i32,
         pid: u32,
+        _flock: bool,
         reply: ReplyLock,
     ) {
         warn!(
@@ -893,6 +931,7 @@ pub trait Filesystem: Send + Sync + 'static {
         typ: i32,
         pid: u32,
         sleep: bool,
+        _flock: bool,
         reply: ReplyEmpty,
     ) {
         warn!(

@@ -79,6 +79,8 @@ impl<'a> RequestWithSender<'a> {
                 match op {
                     // Only allow operations that the kernel may issue without a uid set
                     ll::Operation::Init(_)
+                    | ll::Operation::Interrupt(_)
+                    | ll::Operation::SyncFs(_)
                     | ll::Operation::Destroy(_)
                     | ll::Operation::Read(_)
                     | ll::Operation::ReadDir(_)
@@ -114,9 +116,30 @@ impl<'a> RequestWithSender<'a> {
                 return Err(Errno::EIO);
             }
 
-            ll::Operation::Interrupt(_) => {
-                // TODO: handle FUSE_INTERRUPT
-                return Err(Errno::ENOSYS);
+            ll::Operation::Interrupt(x) => {
+                // tarn: no reply: the request named is replied to instead
+                filesystem.interrupt(self.request_header(), x.unique());
+            }
+            ll::Operation::SyncFs(_) => {
+                filesystem.syncfs(self.request_header(), self.request.nodeid(), self.reply());
+            }
+            ll::Operation::Statx(x) => {
+                filesystem.statx(
+                    self.request_header(),
+                    self.request.nodeid(),
+                    x.file_handle(),
+                    self.reply(),
+                );
+            }
+            ll::Operation::TmpFile(x) => {
+                filesystem.tmpfile(
+                    self.request_header(),
+                    self.request.nodeid(),
+                    x.mode(),
+                    x.umask(),
+                    x.flags(),
+                    self.reply(),
+                );
             }
 
             ll::Operation::Lookup(x) => {
@@ -154,6 +177,7 @@ impl<'a> RequestWithSender<'a> {
                     x.chgtime(),
                     x.bkuptime(),
                     x.flags(),
+                    x.kill_suidgid(),
                     self.reply(),
                 );
             }
@@ -231,6 +255,7 @@ impl<'a> RequestWithSender<'a> {
                     self.request_header(),
                     self.request.nodeid(),
                     x.flags(),
+                    x.kill_suidgid(),
                     self.reply(),
                 );
             }
@@ -382,6 +407,7 @@ impl<'a> RequestWithSender<'a> {
                     x.mode(),
                     x.umask(),
                     x.flags(),
+                    x.kill_suidgid(),
                     self.reply(),
                 );
             }
@@ -395,6 +421,7 @@ impl<'a> RequestWithSender<'a> {
                     x.lock().range.1,
                     x.lock().typ,
                     x.lock().pid,
+                    x.flock(),
                     self.reply(),
                 );
             }
@@ -409,6 +436,7 @@ impl<'a> RequestWithSender<'a> {
                     x.lock().typ,
                     x.lock().pid,
                     x.sleep(),
+                    x.flock(),
                     self.reply(),
                 );
             }

@@ -61,6 +61,15 @@ impl Response for ResponseSlice<'_> {
     }
 }
 
+/// tarn: data in pieces, without assembling them.
+pub(crate) struct ResponseSlices<'a>(pub(crate) &'a [IoSlice<'a>]);
+
+impl Response for ResponseSlices<'_> {
+    fn payload(&self) -> &'_ [IoSlice<'_>] {
+        self.0
+    }
+}
+
 pub(crate) struct ResponseEmpty;
 
 impl Response for ResponseEmpty {
@@ -116,6 +125,47 @@ impl ResponseStruct<abi::fuse_attr_out> {
             attr_valid_nsec: ttl.subsec_nanos(),
             dummy: 0,
             attr: attr.attr,
+        })
+    }
+}
+
+impl ResponseStruct<abi::fuse_statx_out> {
+    /// tarn: all basic attributes and the birth time.
+    pub(crate) fn new_statx(ttl: &Duration, attr: &crate::FileAttr) -> Self {
+        const BASIC_STATS_AND_BTIME: u32 = 0xfff;
+        let a = fuse_attr_from_attr(attr);
+        let time = |(tv_sec, tv_nsec)| abi::fuse_sx_time {
+            tv_sec,
+            tv_nsec,
+            reserved: 0,
+        };
+        ResponseStruct(abi::fuse_statx_out {
+            attr_valid: ttl.as_secs(),
+            attr_valid_nsec: ttl.subsec_nanos(),
+            flags: 0,
+            spare: [0; 2],
+            mask: BASIC_STATS_AND_BTIME,
+            blksize: a.blksize,
+            attributes: 0,
+            nlink: a.nlink,
+            uid: a.uid,
+            gid: a.gid,
+            mode: a.mode as u16,
+            spare0: 0,
+            ino: a.ino,
+            size: a.size,
+            blocks: a.blocks,
+            attributes_mask: 0,
+            atime: time((a.atime, a.atimensec)),
+            btime: time(time_from_system_time(&attr.crtime)),
+            ctime: time((a.ctime, a.ctimensec)),
+            mtime: time((a.mtime, a.mtimensec)),
+            // The kernel's own 32-bit encoding of device numbers.
+            rdev_major: (a.rdev & 0xfff00) >> 8,
+            rdev_minor: (a.rdev & 0xff) | ((a.rdev >> 12) & 0xfff00),
+            dev_major: 0,
+            dev_minor: 0,
+            spare2: [0; 14],
         })
     }
 }

@@ -426,6 +426,10 @@ mod op {
                 None
             }
         }
+        /// tarn: drop setuid, and setgid where the group may execute.
+        pub(crate) fn kill_suidgid(&self) -> bool {
+            self.valid().contains(FattrFlags::FATTR_KILL_SUIDGID)
+        }
         pub(crate) fn crtime(&self) -> Option<SystemTime> {
             #[cfg(target_os = "macos")]
             if self.valid().contains(FattrFlags::FATTR_CRTIME) {
@@ -664,6 +668,10 @@ mod op {
     impl Open<'_> {
         pub(crate) fn flags(&self) -> OpenFlags {
             OpenFlags(self.arg.flags)
+        }
+        /// tarn: O_TRUNC shall drop setuid and setgid.
+        pub(crate) fn kill_suidgid(&self) -> bool {
+            self.arg.open_flags & consts::FUSE_OPEN_KILL_SUIDGID != 0
         }
     }
 
@@ -1170,6 +1178,10 @@ mod op {
         pub(crate) fn lock_owner(&self) -> LockOwner {
             LockOwner(self.arg.owner)
         }
+        /// tarn: a BSD lock, not a POSIX one.
+        pub(crate) fn flock(&self) -> bool {
+            self.arg.lk_flags & consts::FUSE_LK_FLOCK != 0
+        }
     }
 
     /// Acquire, modify or release a POSIX file lock.
@@ -1199,6 +1211,10 @@ mod op {
         }
         pub(crate) fn lock_owner(&self) -> LockOwner {
             LockOwner(self.arg.owner)
+        }
+        /// tarn: a BSD lock, not a POSIX one.
+        pub(crate) fn flock(&self) -> bool {
+            self.arg.lk_flags & consts::FUSE_LK_FLOCK != 0
         }
         /// If true, block until the lock can be acquired (SETLKW).
         /// If false, return immediately if the lock cannot be acquired (SETLK).
@@ -1254,6 +1270,32 @@ mod op {
         }
         pub(crate) fn umask(&self) -> u32 {
             self.arg.umask
+        }
+        /// tarn: O_TRUNC shall drop setuid and setgid.
+        pub(crate) fn kill_suidgid(&self) -> bool {
+            self.arg.open_flags & consts::FUSE_OPEN_KILL_SUIDGID != 0
+        }
+    }
+
+    /// tarn: all that was written so far shall be durable.
+    #[derive(Debug)]
+    pub(crate) struct SyncFs<'a> {
+        #[expect(dead_code)]
+        header: &'a fuse_in_header,
+    }
+
+    /// tarn: attributes with the birth time.
+    #[derive(Debug)]
+    pub(crate) struct Statx<'a> {
+        #[expect(dead_code)]
+        header: &'a fuse_in_header,
+        arg: &'a fuse_statx_in,
+    }
+    impl Statx<'_> {
+        pub(crate) fn file_handle(&self) -> Option<FileHandle> {
+            GetattrFlags::from_bits_retain(self.arg.getattr_flags)
+                .contains(GetattrFlags::FUSE_GETATTR_FH)
+                .then_some(FileHandle(self.arg.fh))
         }
     }
 
@@ -1799,6 +1841,16 @@ mod op {
                 arg: data.fetch()?,
                 name: data.fetch_str()?.as_ref(),
             }),
+            fuse_opcode::FUSE_TMPFILE => Operation::TmpFile(Create {
+                header,
+                arg: data.fetch()?,
+                name: Path::new(""),
+            }),
+            fuse_opcode::FUSE_SYNCFS => Operation::SyncFs(SyncFs { header }),
+            fuse_opcode::FUSE_STATX => Operation::Statx(Statx {
+                header,
+                arg: data.fetch()?,
+            }),
             fuse_opcode::FUSE_INTERRUPT => Operation::Interrupt(Interrupt {
                 header,
                 arg: data.fetch()?,
@@ -1914,6 +1966,9 @@ pub(crate) enum Operation<'a> {
     SetLk(SetLk<'a>),
     Access(Access<'a>),
     Create(Create<'a>),
+    TmpFile(Create<'a>),
+    SyncFs(#[expect(dead_code)] SyncFs<'a>),
+    Statx(Statx<'a>),
     Interrupt(Interrupt<'a>),
     BMap(BMap<'a>),
     Destroy(Destroy<'a>),
@@ -2065,6 +2120,14 @@ impl fmt::Display for Operation<'_> {
                 x.mode(),
                 x.flags()
             ),
+            Operation::TmpFile(x) => write!(
+                f,
+                "TMPFILE mode {:#05o}, flags {:#x}",
+                x.mode(),
+                x.flags()
+            ),
+            Operation::SyncFs(_) => write!(f, "SYNCFS"),
+            Operation::Statx(x) => write!(f, "STATX fh {:?}", x.file_handle()),
             Operation::Interrupt(x) => write!(f, "INTERRUPT unique {:?}", x.unique()),
             Operation::BMap(x) => write!(f, "BMAP blocksize {}, ids {}", x.block_size(), x.block()),
             Operation::Destroy(_) => write!(f, "DESTROY"),
