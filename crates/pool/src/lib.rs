@@ -228,6 +228,9 @@ impl Pool {
         let _ = dataset;
         unimplemented!()
     }
+    pub async fn check_authority(&self) -> Result<()> { unimplemented!() }
+    pub fn rewind(&self) -> std::time::Duration { unimplemented!() }
+    pub async fn list_segments(&self, dataset: DatasetId) -> Result<Vec<(SegmentId, u64)>> { let _ = dataset; unimplemented!() }
     pub fn space(&self) -> Space {
         unimplemented!()
     }
