@@ -39,28 +39,34 @@ pub enum Verb {
     Stats(verbs::stats::Args),
     Completions(verbs::completions::Args),
     Version(verbs::version::Args),
+    Man(verbs::man::Args),
     Node(verbs::node::Args),
 }
 
 impl Verb {
-    /// Carries the verb out; gives the exit status.
-    pub fn run(self, context: &Context) -> Result<u8> {
+    /// Carries the verb out; gives the exit status. `context` is made for those that need one.
+    pub fn run(self, context: impl FnOnce() -> Result<Context>) -> Result<u8> {
         match self {
-            Verb::Pool(verb) => verb.run(context),
-            Verb::Fs(verb) => verb.run(context),
-            Verb::Mount(args) => args.run(context),
-            Verb::Umount(args) => args.run(context),
-            Verb::Check(args) => args.run(context),
-            Verb::Stats(args) => args.run(context),
             Verb::Completions(args) => args.run(),
             Verb::Version(args) => args.run(),
-            Verb::Node(args) => args.run(context),
+            Verb::Man(args) => args.run(),
+            Verb::Pool(verb) => verb.run(&context()?),
+            Verb::Fs(verb) => verb.run(&context()?),
+            Verb::Mount(args) => args.run(&context()?),
+            Verb::Umount(args) => args.run(&context()?),
+            Verb::Check(args) => args.run(&context()?),
+            Verb::Stats(args) => args.run(&context()?),
+            Verb::Node(args) => args.run(&context()?),
         }
     }
 
-    /// Only words are printed: no state directory is needed.
-    pub fn is_stateless(&self) -> bool {
-        matches!(self, Verb::Completions(_) | Verb::Version(_))
+    /// The process goes on to serve mounts.
+    pub fn serves(&self) -> bool {
+        match self {
+            Verb::Node(_) => true,
+            Verb::Mount(args) => args.foreground,
+            _ => false,
+        }
     }
 }
 

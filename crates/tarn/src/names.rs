@@ -5,20 +5,15 @@ use anyhow::{Context, Result};
 
 /// Longest name of a dataset with its pool's, in bytes.
 const NAME_MAX: usize = 255;
-/// Words that would be ambiguous as a pool's name.
-const RESERVED: &[&str] = &["mirror", "raidz", "raidz1", "raidz2", "raidz3", "draid", "spare", "log", "cache", "special"];
-
 /// Checks a pool's name as zpool does.
 pub fn check_pool(name: &str) -> Result<()> {
-    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(allowed) || name.len() > 100 {
-        return Err(usage(format!(
-            "'{name}' is no name for a pool: begin with a letter, go on with letters, digits, '-', '_', '.' or ':'"
-        )));
+    // The lock and the socket are named after it, and a file's name has an end too.
+    const LONGEST: usize = 200;
+    match tarn_pool::name_problem(name) {
+        Some(problem) => Err(usage(problem)),
+        None if name.len() > LONGEST => Err(usage(format!("invalid pool name: it is longer than {LONGEST} bytes"))),
+        None => Ok(()),
     }
-    if RESERVED.contains(&name) {
-        return Err(usage(format!("'{name}' is a reserved word: name the pool otherwise")));
-    }
-    Ok(())
 }
 
 /// Checks a dataset's name (`tank` or `tank/a/b`) and gives its pool's.

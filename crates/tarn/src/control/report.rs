@@ -1,7 +1,6 @@
 //! What a node tells of its pool: plain values that both ends share.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tarn_pool::DatasetConfig;
 
@@ -19,13 +18,21 @@ pub struct PoolReport {
     pub size: u64,
     pub allocated: u64,
     pub free: u64,
-    /// Properties that are set or have a default, by name.
-    pub properties: BTreeMap<String, String>,
+    pub properties: Vec<PropertyReport>,
     /// Milliseconds since the node opened the pool: counters count from there.
     pub open_ms: u64,
     pub vdevs: Vec<VdevReport>,
     /// Files or objects with damage that no copy could heal.
     pub errors: Vec<String>,
+}
+
+/// A property of a pool. Sizes are in bytes, `capacity` in percent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PropertyReport {
+    pub name: String,
+    pub value: String,
+    /// `-`, `default` or `local`.
+    pub source: String,
 }
 
 /// One vdev. Counters are since the node opened the pool.
@@ -109,13 +116,9 @@ pub struct CheckReport {
 pub struct CheckedDataset {
     pub name: String,
     pub inodes: u64,
+    pub names: u64,
     pub records: u64,
     pub segments: u64,
-    /// Bytes that files point at.
-    pub bytes: u64,
-    /// Segments that nothing points at, and their bytes.
-    pub leaked: u64,
-    pub leaked_bytes: u64,
     /// One line each: what is missing, leaked or wrong.
     pub problems: Vec<String>,
 }

@@ -78,6 +78,8 @@ pub struct Node {
     open: Mutex<BTreeMap<DatasetId, Arc<Dataset>>>,
     mounts: Mutex<Vec<mounts::Mount>>,
     phase: watch::Sender<Phase>,
+    /// How far flushing has come at the end, for those who wait for it.
+    closing: answer::Latest,
     _lock: PoolLock,
 }
 
@@ -106,6 +108,7 @@ impl Node {
             open: Mutex::default(),
             mounts: Mutex::default(),
             phase: watch::Sender::new(Phase::Serving),
+            closing: answer::Latest::default(),
             _lock: lock,
         }))
     }
@@ -198,6 +201,11 @@ impl Node {
             }
             begin
         });
+    }
+
+    /// The pool was exported or destroyed: there is nothing left to close.
+    fn let_go(&self) {
+        self.phase.send_replace(Phase::Closed);
     }
 
     /// Unmounts what is mounted, flushes and closes every dataset, and releases the pool. The first error is

@@ -1,4 +1,4 @@
-//! Properties of pools and datasets: which there are, what they may be set to, and what holds where.
+//! Properties of datasets: which there are, what they may be set to, and what holds where.
 //!
 //! A value is kept in one canonical form (`128K` as `131072`, `on` for `compression` as `lz4`), and shown as zfs
 //! shows it. Inheritance is worked out here, from the dataset rows of the pool's configuration, and nowhere else: a
@@ -8,7 +8,7 @@ mod inherit;
 mod value;
 
 pub use inherit::{Source, Valued, effective, effective_all, mountpoint};
-pub use value::{Kind, canonical, shown};
+pub use value::{Kind, canonical};
 
 use crate::error::usage;
 use anyhow::Result;
@@ -62,21 +62,6 @@ pub const DATASET: &[Property] = &[
     property("readonly", ON_OFF, "off", true),
 ];
 
-/// Properties of pools, in the order of `pool get all`.
-pub const POOL: &[Property] = &[
-    property("size", Kind::Report, "", false),
-    property("allocated", Kind::Report, "", false),
-    property("free", Kind::Report, "", false),
-    property("capacity", Kind::Report, "", false),
-    property("health", Kind::Report, "", false),
-    property("guid", Kind::Report, "", false),
-    property("authority", Kind::Report, "", false),
-    property("comment", Kind::Text, "", false),
-    property("deadline", Kind::Seconds { min: 1, max: 86_400 }, "60", false),
-    property("failmode", Kind::Choice(&["wait", "continue"]), "wait", false),
-    property("rewind", Kind::Seconds { min: 0, max: 86_400 }, "600", false),
-];
-
 /// The dataset property of this name; also a user's own, whose name has a `:` as in zfs.
 pub fn dataset(name: &str) -> Result<&'static Property> {
     const USER: &Property = &property("", Kind::Text, "", true);
@@ -86,13 +71,6 @@ pub fn dataset(name: &str) -> Result<&'static Property> {
     let name = alias(name);
     let found = DATASET.iter().find(|p| p.name == name);
     found.ok_or_else(|| usage(format!("'{name}' is no property of a dataset: there are {}", names(DATASET))))
-}
-
-/// The pool property of this name.
-pub fn pool(name: &str) -> Result<&'static Property> {
-    let name = alias(name);
-    let found = POOL.iter().find(|p| p.name == name);
-    found.ok_or_else(|| usage(format!("'{name}' is no property of a pool: there are {}", names(POOL))))
 }
 
 /// The full name behind zfs's short ones.
@@ -113,31 +91,32 @@ fn names(properties: &[Property]) -> String {
     properties.iter().map(|p| p.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Splits `PROP=VALUE`, and puts name and value in canonical form.
-pub fn assignment(
-    text: &str,
-    find: fn(&str) -> Result<&'static Property>,
-) -> Result<(String, String)> {
-    let Some((name, value)) = text.split_once('=') else {
-        return Err(usage(format!("'{text}': write PROPERTY=VALUE")));
-    };
-    let property = find(name)?;
+/// Splits `PROP=VALUE`.
+pub fn split(text: &str) -> Result<(&str, &str)> {
+    text.split_once('=').ok_or_else(|| usage(format!("'{text}': write PROPERTY=VALUE")))
+}
+
+/// Properties of a pool that somebody wants to set. What they may be is the pool's to say.
+pub fn pool_assignments(texts: &[String]) -> Result<BTreeMap<String, String>> {
+    texts.iter().map(|text| split(text).map(|(name, value)| (alias(name).into(), value.into()))).collect()
+}
+
+/// `PROP=VALUE` of a dataset, name and value in canonical form.
+pub fn assignment(text: &str) -> Result<(String, String)> {
+    let (name, value) = split(text)?;
+    let property = dataset(name)?;
     let name = alias(name);
     if property.read_only() {
         return Err(usage(format!("'{name}' is read-only")));
     }
-    let value = canonical(&property.kind, value).map_err(|allowed| {
-        usage(format!("'{value}' is no value for '{name}': {allowed}"))
-    })?;
+    let value = canonical(&property.kind, value)
+        .map_err(|allowed| usage(format!("'{value}' is no value for '{name}': {allowed}")))?;
     Ok((name.to_string(), value))
 }
 
 /// [`assignment`] for each of several.
-pub fn assignments(
-    texts: &[String],
-    find: fn(&str) -> Result<&'static Property>,
-) -> Result<BTreeMap<String, String>> {
-    texts.iter().map(|text| assignment(text, find)).collect()
+pub fn assignments(texts: &[String]) -> Result<BTreeMap<String, String>> {
+    texts.iter().map(|text| assignment(text)).collect()
 }
 
 #[cfg(test)]
@@ -146,7 +125,7 @@ mod tests {
 
     #[test]
     fn assignments_are_checked_and_made_canonical() {
-        let set = |text: &str| assignment(text, dataset).map_err(|e| e.to_string());
+        let set = |text: &str| assignment(text).map_err(|e| e.to_string());
         assert_eq!(set("recordsize=1M").unwrap(), ("recordsize".into(), "1048576".into()));
         assert_eq!(set("recsize=128K").unwrap(), ("recordsize".into(), "131072".into()));
         assert_eq!(set("compression=on").unwrap().1, "lz4");
@@ -165,14 +144,11 @@ mod tests {
             let error = set(text).unwrap_err();
             assert!(error.contains(needle), "{text}: {error}");
         }
-        assert_eq!(assignment("rewind=0", pool).unwrap().1, "0");
-        assert_eq!(assignment("deadline=2m", pool).unwrap().1, "120");
-        assert!(assignment("deadline=0", pool).is_err());
     }
 
     #[test]
     fn every_default_is_canonical() {
-        for p in DATASET.iter().chain(POOL).filter(|p| !p.default.is_empty()) {
+        for p in DATASET.iter().filter(|p| !p.default.is_empty()) {
             assert_eq!(canonical(&p.kind, p.default).as_deref(), Ok(p.default), "{}", p.name);
         }
     }

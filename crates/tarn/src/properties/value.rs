@@ -1,4 +1,4 @@
-//! Values: what each kind of property takes, its canonical form, and how it is shown.
+//! Values: what each kind of property takes, and its canonical form.
 
 use crate::size;
 
@@ -12,7 +12,6 @@ pub enum Kind {
     PowerOfTwo { min: u64, max: u64 },
     /// Bytes, or `none`.
     SizeOrNone,
-    Seconds { min: u64, max: u64 },
     Compression,
     Checksum,
     /// An absolute path, `none` or `legacy`.
@@ -42,10 +41,6 @@ pub fn canonical(kind: &Kind, value: &str) -> Result<String, String> {
             None if lower == "none" => Ok(lower),
             None => Err("use a size such as 10G, or none".into()),
         },
-        Kind::Seconds { min, max } => match seconds(&lower) {
-            Some(n) if (*min..=*max).contains(&n) => Ok(n.to_string()),
-            _ => Err(format!("use {min} to {max} seconds")),
-        },
         Kind::Compression => compression(&lower),
         Kind::Checksum => match lower.as_str() {
             "on" | "xxh3" => Ok("xxh3".into()),
@@ -56,17 +51,6 @@ pub fn canonical(kind: &Kind, value: &str) -> Result<String, String> {
         Kind::Text if value.len() > TEXT_MAX => Err(format!("use at most {TEXT_MAX} bytes")),
         Kind::Text if value.chars().any(char::is_control) => Err("use printable characters".into()),
         Kind::Text => Ok(value.to_string()),
-    }
-}
-
-/// A canonical value as people see it; `exact` is `-p`.
-pub fn shown(kind: &Kind, value: &str, exact: bool) -> String {
-    match kind {
-        Kind::PowerOfTwo { .. } | Kind::SizeOrNone if !exact => {
-            value.parse().map_or_else(|_| value.to_string(), size::count)
-        }
-        _ if value.is_empty() => "-".into(),
-        _ => value.to_string(),
     }
 }
 
@@ -94,41 +78,14 @@ fn mountpoint(value: &str) -> Result<String, String> {
     Ok(format!("/{}", parts.join("/")))
 }
 
-/// `90`, `90s`, `15m`, `1h`.
-fn seconds(value: &str) -> Option<u64> {
-    let (number, factor) = match value.char_indices().last()? {
-        (at, 's') => (&value[..at], 1),
-        (at, 'm') => (&value[..at], 60),
-        (at, 'h') => (&value[..at], 3600),
-        _ => (value, 1),
-    };
-    number.parse::<u64>().ok()?.checked_mul(factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_are_shown_for_people_and_for_scripts() {
-        assert_eq!(shown(&Kind::PowerOfTwo { min: 1, max: 2 }, "131072", false), "128K");
-        assert_eq!(shown(&Kind::PowerOfTwo { min: 1, max: 2 }, "131072", true), "131072");
-        assert_eq!(shown(&Kind::SizeOrNone, "none", false), "none");
-        assert_eq!(shown(&Kind::Text, "", false), "-");
-    }
 
     #[test]
     fn mountpoints_are_tidied() {
         assert_eq!(canonical(&Kind::Mountpoint, "/srv//data/").as_deref(), Ok("/srv/data"));
         assert_eq!(canonical(&Kind::Mountpoint, "/").as_deref(), Ok("/"));
         assert!(canonical(&Kind::Mountpoint, "/a/../b").is_err());
-    }
-
-    #[test]
-    fn times_are_read_with_units() {
-        assert_eq!(seconds("90"), Some(90));
-        assert_eq!(seconds("15m"), Some(900));
-        assert_eq!(seconds("m"), None);
-        assert_eq!(seconds(""), None);
     }
 }

@@ -1,7 +1,7 @@
 use crate::context::Context;
 use crate::control::report::{CheckReport, CheckedDataset};
 use crate::control::{Reply, Request};
-use crate::{names, size};
+use crate::names;
 use anyhow::{Result, bail};
 
 /// Walk metadata and segments, and say what is missing, leaked or wrong
@@ -48,14 +48,8 @@ fn text(report: &CheckReport, problems: usize) -> String {
 }
 
 fn dataset(d: &CheckedDataset) -> String {
-    let mut text = format!(
-        "{}: {} inodes, {} records, {} in {} segments\n",
-        d.name,
-        d.inodes,
-        d.records,
-        size::bytes(d.bytes),
-        d.segments
-    );
+    let mut text =
+        format!("{}: {} inodes, {} names, {} records in {} segments\n", d.name, d.inodes, d.names, d.records, d.segments);
     for problem in &d.problems {
         text += &format!("  {problem}\n");
     }

@@ -3,6 +3,7 @@
 pub mod check;
 pub mod completions;
 pub mod fs;
+pub mod man;
 pub mod mount;
 pub mod node;
 pub mod pool;

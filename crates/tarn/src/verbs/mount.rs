@@ -20,7 +20,7 @@ Example:
 pub struct Args {
     /// Stay in the foreground, and log to standard error
     #[arg(short = 'f')]
-    foreground: bool,
+    pub foreground: bool,
     /// Mount options, separated by commas
     #[arg(short = 'o', value_name = "OPTION")]
     options: Vec<String>,

@@ -29,7 +29,7 @@ impl Args {
         if pool == self.dataset {
             return Err(usage(format!("'{pool}' is a pool: name a dataset in it, as in {pool}/home")));
         }
-        let properties = properties::assignments(&self.properties, properties::dataset)?;
+        let properties = properties::assignments(&self.properties)?;
         context.ask(&pool, Request::Create { name: self.dataset, parents: self.parents, properties })?;
         Ok(0)
     }

@@ -27,7 +27,7 @@ impl Args {
         if assignments.is_empty() || datasets.is_empty() {
             return Err(usage("write PROPERTY=VALUE and then the datasets to set it for"));
         }
-        let properties = properties::assignments(&assignments, properties::dataset)?;
+        let properties = properties::assignments(&assignments)?;
         for (pool, names) in by_pool(&datasets)? {
             context.ask(&pool, Request::Set { names, properties: properties.clone() })?;
         }

@@ -35,8 +35,8 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         names::check_pool(&self.name)?;
         let urls = names::urls(&self.urls)?;
-        let properties = properties::assignments(&self.pool_properties, properties::pool)?;
-        let root_properties = properties::assignments(&self.root_properties, properties::dataset)?;
+        let properties = properties::pool_assignments(&self.pool_properties)?;
+        let root_properties = properties::assignments(&self.root_properties)?;
         if context.state.pools()?.iter().any(|p| p.name == self.name && !p.exported) {
             bail!("cannot create '{}': this host has a pool of that name: choose another", self.name);
         }

@@ -1,6 +1,7 @@
 use crate::context::Context;
-use crate::control::report::PoolReport;
-use crate::properties::{self, Kind, Property, shown};
+use crate::control::report::{PoolReport, PropertyReport};
+use crate::error::usage;
+use crate::properties;
 use crate::table::{Cell, Style, Table, choose};
 use anyhow::Result;
 
@@ -27,20 +28,19 @@ const COLUMNS: &[&[&str]] = &[&["name"], &["property"], &["value"], &["source"]]
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let columns = choose(self.columns.as_deref(), &["name", "property", "value", "source"], COLUMNS)?;
-        let wanted: Vec<&Property> = match self.properties.as_str() {
-            "all" => properties::POOL.iter().collect(),
-            list => list.split(',').map(properties::pool).collect::<Result<_>>()?,
+        let wanted: Option<Vec<&str>> = match self.properties.as_str() {
+            "all" => None,
+            list => Some(list.split(',').map(|name| properties::alias(name.trim())).collect()),
         };
         let mut table = Table::new(columns.clone());
         for pool in context.pool_names(&self.pools)? {
             let report = context.pool_report(&pool)?;
-            for property in &wanted {
-                let (value, source) = value(&report, property);
+            for property in chosen(&report, wanted.as_deref())? {
                 let cell = |column: &String| match column.as_str() {
                     "name" => Cell::text(&report.name),
-                    "property" => Cell::text(property.name),
-                    "value" => value.clone(),
-                    _ => Cell::text(source),
+                    "property" => Cell::text(&property.name),
+                    "value" => value(property),
+                    _ => Cell::text(&property.source),
                 };
                 table.row(columns.iter().map(cell).collect());
             }
@@ -50,27 +50,23 @@ impl Args {
     }
 }
 
-fn value(pool: &PoolReport, property: &Property) -> (Cell, &'static str) {
-    let cell = match property.name {
-        "size" => Cell::Bytes(pool.size),
-        "allocated" => Cell::Bytes(pool.allocated),
-        "free" => Cell::Bytes(pool.free),
-        "capacity" => {
-            let used = u128::from(pool.allocated) * 100;
-            Cell::Percent(used.checked_div(u128::from(pool.size)).unwrap_or(0) as u64)
-        }
-        "health" => Cell::text(&pool.state),
-        "guid" => Cell::text(pool.guid.to_string()),
-        name => {
-            let set = pool.properties.get(name);
-            let value = set.map_or(property.default, String::as_str);
-            let source = match (&property.kind, value == property.default) {
-                (Kind::Report, _) => "-",
-                (_, true) => "default",
-                (_, false) => "local",
-            };
-            return (Cell::text(shown(&property.kind, value, true)), source);
-        }
+/// The properties that were asked for, in that order; all when none was.
+fn chosen<'a>(pool: &'a PoolReport, wanted: Option<&[&str]>) -> Result<Vec<&'a PropertyReport>> {
+    let Some(wanted) = wanted else { return Ok(pool.properties.iter().collect()) };
+    let find = |name: &&str| {
+        pool.properties.iter().find(|p| p.name == *name).ok_or_else(|| {
+            let names: Vec<&str> = pool.properties.iter().map(|p| p.name.as_str()).collect();
+            usage(format!("'{name}' is no property of a pool: there are {}", names.join(", ")))
+        })
     };
-    (cell, "-")
+    wanted.iter().map(find).collect()
+}
+
+fn value(property: &PropertyReport) -> Cell {
+    match (property.name.as_str(), property.value.parse()) {
+        ("size" | "allocated" | "free", Ok(n)) => Cell::Bytes(n),
+        ("capacity", Ok(n)) => Cell::Percent(n),
+        _ if property.value.is_empty() => Cell::None,
+        _ => Cell::text(&property.value),
+    }
 }

@@ -4,8 +4,7 @@ use crate::node::host;
 use crate::state::KnownPool;
 use crate::wiring::{self, Importable};
 use crate::{names, table};
-use anyhow::{Context as _, Result, bail};
-use std::path::Path;
+use anyhow::{Result, bail};
 
 /// Bring pools that lie in buckets to this host; list them when none is named
 #[derive(Debug, clap::Args)]
@@ -40,7 +39,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let urls = self.urls(context)?;
-        let found = context.block_on(wiring::scan(urls.clone()))?;
+        let found = context.block_on(wiring::scan(&urls, &context.state.pools()?))?;
         if let Some(wanted) = self.words.first() {
             let new_name = self.new_name.as_deref().or(self.words.get(1).map(String::as_str));
             import(context, &urls, &found, wanted, new_name, self.force)?;
@@ -71,20 +70,7 @@ impl Args {
             }
             return Ok(known);
         }
-        let mut urls = Vec::new();
-        for place in names::urls(&self.search)? {
-            let path = place.strip_prefix("file://").unwrap_or(&place);
-            if path.contains("://") || wiring::is_bucket_dir(Path::new(path)) {
-                urls.push(place);
-                continue;
-            }
-            let below = bucket_dirs(Path::new(path))?;
-            if below.is_empty() {
-                urls.push(place);
-            }
-            urls.extend(below);
-        }
-        Ok(urls)
+        names::urls(&self.search)
     }
 
     /// What could be imported, as zpool lists it.
@@ -113,19 +99,6 @@ fn entry(pool: &Importable) -> String {
     text
 }
 
-/// Directories below `dir` that are buckets of some pool.
-fn bucket_dirs(dir: &Path) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).with_context(|| format!("cannot search {}", dir.display()))? {
-        let path = entry?.path();
-        if wiring::is_bucket_dir(&path) {
-            found.extend(path.to_str().map(String::from));
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
 fn import(
     context: &Context,
     urls: &[String],
@@ -138,7 +111,7 @@ fn import(
         found.iter().filter(|p| p.name == wanted || p.guid.to_string() == wanted).collect();
     let pool = match matching.as_slice() {
         [pool] => pool,
-        [] => bail!("cannot import '{wanted}': no such pool in the buckets searched"),
+        [] => return Err(absent(context, wanted)?),
         _ => bail!("cannot import '{wanted}': more than one pool has this name: import by guid"),
     };
     let name = new_name.unwrap_or(&pool.name);
@@ -154,4 +127,13 @@ fn import(
     let new_name = Some(name).filter(|n| *n != pool.name);
     let urls = context.block_on(wiring::import(urls, pool.guid, host, force, new_name, &context.command))?;
     context.state.remember(KnownPool { name: name.into(), guid: pool.guid, urls, exported: false })
+}
+
+/// Why a pool is not among those that were found.
+fn absent(context: &Context, wanted: &str) -> Result<anyhow::Error> {
+    let here = |p: &KnownPool| !p.exported && (p.name == wanted || p.guid.to_string() == wanted);
+    Ok(match context.state.pools()?.iter().any(here) {
+        true => anyhow::anyhow!("cannot import '{wanted}': this host has imported it already"),
+        false => anyhow::anyhow!("cannot import '{wanted}': no such pool in the buckets searched"),
+    })
 }

@@ -248,7 +248,7 @@ mod tests {
             size: 0,
             allocated: 0,
             free: 0,
-            properties: Default::default(),
+            properties: vec![],
             open_ms,
             vdevs,
             errors: vec![],

@@ -20,7 +20,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
-        let properties = properties::assignments(&[self.property], properties::pool)?;
+        let properties = properties::pool_assignments(&[self.property])?;
         for pool in &self.pools {
             context.ask(pool, Request::SetPool { properties: properties.clone() })?;
         }

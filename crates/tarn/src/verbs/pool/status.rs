@@ -129,7 +129,7 @@ mod tests {
             size: 0,
             allocated: 0,
             free: 0,
-            properties: Default::default(),
+            properties: vec![],
             open_ms: 1,
             vdevs: vec![vdev("/d1", "ONLINE"), vdev("/d2", "FAULTED")],
             errors: vec!["tank:/a/file".into()],
