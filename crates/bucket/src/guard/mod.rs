@@ -21,6 +21,7 @@ pub use stats::{HistogramStats, OperationStats, StatsSnapshot};
 
 use crate::aws::Environment;
 use crate::error::object;
+use crate::key::check;
 use crate::local::LocalBucket;
 use crate::memory::MemoryBucket;
 use crate::s3::S3Bucket;
@@ -376,12 +377,14 @@ impl Bucket for Guarded {
     }
 
     async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        check(self.url(), key)?;
         let body = self.call(Operation::Get, key, |_| self.get_checked(key, range.clone())).await?;
         self.stats.of(Operation::Get).add_bytes(body.len() as u64);
         Ok(body)
     }
 
     async fn get_tail(&self, key: &str, len: u64) -> Result<(Bytes, u64)> {
+        check(self.url(), key)?;
         let get = |_| async {
             let (body, size) = self.inner.get_tail(key, len).await?;
             match (body.len() as u64, len.min(size)) {
@@ -397,16 +400,19 @@ impl Bucket for Guarded {
     }
 
     async fn head(&self, key: &str) -> Result<ObjectInfo> {
+        check(self.url(), key)?;
         self.call(Operation::Head, key, |_| self.inner.head(key)).await
     }
 
     async fn put(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
+        check(self.url(), key)?;
         self.call(Operation::Put, key, |_| self.inner.put(key, body.clone())).await?;
         self.stats.of(Operation::Put).add_bytes(body_len(&body));
         Ok(())
     }
 
     async fn create(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
+        check(self.url(), key)?;
         let create = |repeated| self.create_or_find(key, body.clone(), repeated);
         self.call(Operation::Create, key, create).await?;
         self.stats.of(Operation::Create).add_bytes(body_len(&body));
@@ -415,6 +421,7 @@ impl Bucket for Guarded {
 
     /// Each batch is a request of its own, and they go out together.
     async fn delete(&self, keys: &[String]) -> Result<()> {
+        keys.iter().try_for_each(|key| check(self.url(), key))?;
         let batches = keys.chunks(DELETE_BATCH).map(|batch| {
             let key = if batch.len() == 1 { batch[0].as_str() } else { "" };
             self.call(Operation::Delete, key, move |_| self.inner.delete(batch))

@@ -87,7 +87,12 @@ pub(super) fn explain(url: &str, endpoint: &str, operation: Operation, key: &str
             ));
         }
         "NoSuchKey" | "NotFound" => return Error::NotFound(place),
-        "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "InvalidClientTokenId" => {
+        // The last is versitygw's, with status 404.
+        "InvalidAccessKeyId"
+        | "SignatureDoesNotMatch"
+        | "InvalidToken"
+        | "InvalidClientTokenId"
+        | "XAdminUserNotFound" => {
             let why = answer.because("the credentials are not accepted");
             return Error::Denied(format!(
                 "{url}: {why}: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials"
@@ -109,7 +114,11 @@ pub(super) fn explain(url: &str, endpoint: &str, operation: Operation, key: &str
             return Error::NoSpace(place);
         }
         // 4xx by number, but only of the moment.
-        "RequestTimeout" | "SlowDown" | "OperationAborted" | "ConditionalRequestConflict" => {
+        "RequestTimeout"
+        | "SlowDown"
+        | "OperationAborted"
+        | "ConditionalRequestConflict"
+        | "NoSuchUpload" => {
             return Error::Io(format!("{place}: {}", answer.in_its_words()));
         }
         _ => {}
@@ -120,7 +129,8 @@ pub(super) fn explain(url: &str, endpoint: &str, operation: Operation, key: &str
         Some(404) if operation == Operation::List => {
             Error::Config(format!("{url}: no such bucket at {endpoint}: create it, or correct the name"))
         }
-        Some(404) => Error::NotFound(place),
+        // Another code says that something else is missing.
+        Some(404) if answer.code.is_empty() => Error::NotFound(place),
         Some(412 | 409) if operation == Operation::Create => Error::Exists(place),
         Some(401 | 403) => Error::Denied(format!(
             "{place}: {}: these credentials may not {} here; check the bucket's policy",
@@ -191,10 +201,13 @@ mod tests {
             |e| matches!(e, Error::Exists(_)),
             |e| matches!(e, Error::NoSpace(_)),
         );
-        let cases: [(Operation, u16, &str, Is); 20] = [
+        let cases: [(Operation, u16, &str, Is); 23] = [
             (Get, 404, "NoSuchKey", not_found),
             (Get, 404, "", not_found),
             (Get, 404, "NoSuchBucket", config),
+            (Get, 404, "NoSuchSomething", config),
+            (Get, 404, "XAdminUserNotFound", denied),
+            (Put, 404, "NoSuchUpload", io),
             (List, 404, "", config),
             (Put, 403, "AccessDenied", denied),
             (Put, 403, "SignatureDoesNotMatch", denied),

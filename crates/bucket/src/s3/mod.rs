@@ -31,6 +31,9 @@ const MULTIPART_ABOVE: u64 = 16 << 20;
 const PART: usize = 8 << 20;
 /// Parts of one object in flight.
 const PARTS_AT_ONCE: usize = 8;
+/// How often an upload that was given up is ended, and how long after one another, until the store knows it not.
+const ABORT_TRIES: usize = 4;
+const ABORT_PAUSE: Duration = Duration::from_secs(1);
 /// Connections kept open to the store while nothing uses them.
 const IDLE_CONNECTIONS: usize = 512;
 /// How long a connection may take to open.
@@ -169,8 +172,14 @@ impl Drop for Upload {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
         let (store, path) = (self.store.clone(), self.path.clone());
         runtime.spawn(async move {
-            if let Err(e) = store.abort_multipart(&path, &id).await {
-                tracing::debug!(%path, cause = innermost(&e), "an unfinished upload could not be ended");
+            // A part that is still on its way may arrive after the end of its upload, so that it takes another.
+            for _ in 0..ABORT_TRIES {
+                match store.abort_multipart(&path, &id).await {
+                    Ok(()) => {}
+                    Err(object_store::Error::NotFound { .. }) => return,
+                    Err(e) => tracing::debug!(%path, cause = innermost(&e), "an upload could not be ended"),
+                }
+                tokio::time::sleep(ABORT_PAUSE).await;
             }
         });
     }
