@@ -9,7 +9,8 @@ pub fn begin(verb: &Verb) {
     let serves = verb.serves();
     let default = if serves { "info,slatedb=warn,object_store=warn" } else { "error,slatedb=off" };
     let filter = EnvFilter::try_from_env("TARN_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     // The journal has times of its own.
     let begun = match serves && to_journal() {
         true => builder.without_time().try_init(),

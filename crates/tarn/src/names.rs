@@ -11,7 +11,9 @@ pub fn check_pool(name: &str) -> Result<()> {
     const LONGEST: usize = 200;
     match tarn_pool::name_problem(name) {
         Some(problem) => Err(usage(problem)),
-        None if name.len() > LONGEST => Err(usage(format!("invalid pool name: it is longer than {LONGEST} bytes"))),
+        None if name.len() > LONGEST => {
+            Err(usage(format!("invalid pool name: it is longer than {LONGEST} bytes")))
+        }
         None => Ok(()),
     }
 }

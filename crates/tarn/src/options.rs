@@ -7,8 +7,25 @@ use anyhow::Result;
 
 /// Options that fstab lines carry for others to read.
 const IGNORED: &[&str] = &[
-    "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "owner", "group", "nofail", "_netdev",
-    "async", "nosub", "silent", "loud", "diratime", "nolazytime", "norelatime",
+    "rw",
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "async",
+    "nosub",
+    "silent",
+    "loud",
+    "diratime",
+    "nolazytime",
+    "norelatime",
 ];
 
 const KNOWN: &str = "ro, allow_other, noatime, atime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec, \

@@ -147,10 +147,7 @@ mod tests {
     fn plain_lines_tell_rate_and_time_left() {
         let progress =
             Progress { what: "flushing tank".into(), done: 512 << 20, total: 1 << 30, unit: Unit::Bytes };
-        assert_eq!(
-            line(&progress, Duration::from_secs(4)),
-            "flushing tank: 512M of 1G, 128M/s, 4 s left"
-        );
+        assert_eq!(line(&progress, Duration::from_secs(4)), "flushing tank: 512M of 1G, 128M/s, 4 s left");
         let items = Progress { what: "checking".into(), done: 7, total: 0, unit: Unit::Items };
         assert_eq!(line(&items, Duration::from_secs(1)), "checking: 7, 7/s");
     }

@@ -84,7 +84,10 @@ impl StateDir {
     pub fn open(path: PathBuf) -> Result<StateDir> {
         let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
         created.with_context(|| {
-            format!("cannot make the state directory {}: set TARN_STATE_DIR to one you can write", path.display())
+            format!(
+                "cannot make the state directory {}: set TARN_STATE_DIR to one you can write",
+                path.display()
+            )
         })?;
         let path = path.canonicalize().with_context(|| format!("state directory {}", path.display()))?;
         Ok(StateDir { path })
@@ -242,7 +245,8 @@ impl StateDir {
 }
 
 fn open_lock(path: &Path) -> Result<File> {
-    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).to_owned();
+    let options =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).to_owned();
     options.open(path).with_context(|| format!("cannot open {}", path.display()))
 }
 

@@ -18,8 +18,6 @@ pub enum Cell {
     Percent(u64),
     /// A latency in nanoseconds; 0 is none.
     Nanos(u64),
-    /// A compression ratio in hundredths: 150 is `1.50x`.
-    Ratio(u64),
     /// A moment in milliseconds since 1970.
     Time(i64),
     /// Nothing to say.
@@ -41,8 +39,6 @@ impl Cell {
             Cell::Count(n) => size::count(*n),
             Cell::Percent(n) => format!("{n}%"),
             Cell::Nanos(n) => size::nanoseconds(*n),
-            Cell::Ratio(n) if exact => format!("{}.{:02}", n / 100, n % 100),
-            Cell::Ratio(n) => format!("{}.{:02}x", n / 100, n % 100),
             Cell::Time(ms) if exact => (ms / 1000).to_string(),
             Cell::Time(ms) => crate::moment::local(*ms),
             Cell::None => "-".into(),
@@ -53,7 +49,6 @@ impl Cell {
         match self {
             Cell::Text(text) => json!(text),
             Cell::Bytes(n) | Cell::Count(n) | Cell::Percent(n) | Cell::Nanos(n) => json!(n),
-            Cell::Ratio(n) => json!(*n as f64 / 100.0),
             Cell::Time(ms) => json!(ms / 1000),
             Cell::None => Value::Null,
         }
@@ -159,7 +154,6 @@ fn header(column: &str) -> String {
         "referenced" => "REFER".into(),
         "allocated" => "ALLOC".into(),
         "capacity" => "CAP".into(),
-        "compressratio" => "RATIO".into(),
         other => other.to_uppercase(),
     }
 }

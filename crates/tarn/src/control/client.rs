@@ -101,7 +101,8 @@ pub async fn follow(
             Ok(Some(Message::Working)) => {}
             Ok(Some(Message::Closing(progress))) => {
                 closing = true;
-                let idle = || Progress { what: "waiting for the pool".into(), done: 0, total: 0, unit: Unit::Bytes };
+                let idle =
+                    || Progress { what: "waiting for the pool".into(), done: 0, total: 0, unit: Unit::Bytes };
                 sink.progress(progress.unwrap_or_else(idle));
             }
             Ok(Some(Message::Done(reply))) => return Ok(Some(*reply)),

@@ -7,7 +7,7 @@ mod client;
 pub mod report;
 pub mod wire;
 
-pub use client::{Door, Reach, ask, connect, find, follow, wait_released};
+pub use client::{Door, Reach, ask, find, follow, wait_released};
 
 use crate::progress::Progress;
 use report::{CheckReport, DatasetReport, HistoryEntry, MountReport, PoolReport};
@@ -40,32 +40,76 @@ pub enum Request {
     /// The pool, its vdevs and counters: [`Reply::Pool`].
     Pool,
     /// Every dataset; with `usage`, opens those that are not, to ask them: [`Reply::Datasets`].
-    Datasets { usage: bool },
+    Datasets {
+        usage: bool,
+    },
     /// [`Reply::History`].
     History,
     /// [`Reply::Mounts`].
     Mounts,
     /// Counters of everything, for people who debug: [`Reply::Stats`].
     Stats,
-    AddVdevs { urls: Vec<String>, force: bool },
-    SetPool { properties: BTreeMap<String, String> },
-    Export { force: bool },
-    DestroyPool { force: bool },
-    Create { name: String, parents: bool, properties: BTreeMap<String, String> },
+    AddVdevs {
+        urls: Vec<String>,
+        force: bool,
+    },
+    SetPool {
+        properties: BTreeMap<String, String>,
+    },
+    Export {
+        force: bool,
+    },
+    DestroyPool {
+        force: bool,
+    },
+    Create {
+        name: String,
+        parents: bool,
+        properties: BTreeMap<String, String>,
+    },
     /// [`Reply::Destroyed`], also when `dry_run`.
-    Destroy { name: String, recursive: bool, force: bool, dry_run: bool },
-    Rename { from: String, to: String, parents: bool, force: bool },
-    Set { names: Vec<String>, properties: BTreeMap<String, String> },
-    Inherit { names: Vec<String>, property: String, recursive: bool },
+    Destroy {
+        name: String,
+        recursive: bool,
+        force: bool,
+        dry_run: bool,
+    },
+    Rename {
+        from: String,
+        to: String,
+        parents: bool,
+        force: bool,
+    },
+    Set {
+        names: Vec<String>,
+        properties: BTreeMap<String, String>,
+    },
+    Inherit {
+        names: Vec<String>,
+        property: String,
+        recursive: bool,
+    },
     /// Mounts one dataset at a directory, and below it those whose mountpoint is inherited from it:
     /// [`Reply::Mounts`] with the new ones.
-    Mount { dataset: String, dir: PathBuf, options: MountRequest },
+    Mount {
+        dataset: String,
+        dir: PathBuf,
+        options: MountRequest,
+    },
     /// Mounts datasets where their mountpoints say: one, or all that can be.
-    MountOwn { dataset: Option<String>, options: MountRequest },
+    MountOwn {
+        dataset: Option<String>,
+        options: MountRequest,
+    },
     /// Flushes and unmounts; answers when everything is durable.
-    Unmount { what: Unmount, force: bool },
+    Unmount {
+        what: Unmount,
+        force: bool,
+    },
     /// [`Reply::Check`].
-    Check { dataset: Option<String> },
+    Check {
+        dataset: Option<String>,
+    },
 }
 
 /// What to unmount.
@@ -97,6 +141,23 @@ pub struct MountRequest {
     pub overlay: bool,
 }
 
+impl MountRequest {
+    /// Puts what was asked for in the place of a dataset's properties.
+    pub fn lay_over(&self, values: &mut BTreeMap<String, String>) {
+        let mut put = |name: &str, on: bool| values.insert(name.into(), if on { "on" } else { "off" }.into());
+        if self.noatime {
+            put("atime", false);
+        }
+        let chosen =
+            [("relatime", self.relatime), ("devices", self.dev), ("setuid", self.suid), ("exec", self.exec)];
+        for (name, value) in chosen {
+            if let Some(on) = value {
+                put(name, on);
+            }
+        }
+    }
+}
+
 /// A line of an answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,19 +170,19 @@ pub enum Message {
     Closing(Option<Progress>),
     Done(Box<Reply>),
     /// `usage`: the request itself was wrong.
-    Failed { text: String, usage: bool },
+    Failed {
+        text: String,
+        usage: bool,
+    },
 }
 
 impl Message {
-    /// Nothing follows it.
-    pub fn is_last(&self) -> bool {
-        matches!(self, Message::Done(_) | Message::Failed { .. })
-    }
-
     pub fn from_result(result: anyhow::Result<Reply>) -> Message {
         match result {
             Ok(reply) => Message::Done(Box::new(reply)),
-            Err(e) => Message::Failed { text: crate::error::one_line(&e), usage: crate::error::status(&e) == 2 },
+            Err(e) => {
+                Message::Failed { text: crate::error::one_line(&e), usage: crate::error::status(&e) == 2 }
+            }
         }
     }
 }

@@ -147,7 +147,12 @@ impl Node {
     }
 
     async fn finish_destroy(&self, row: &DatasetConfig, sink: &dyn Sink) -> Result<()> {
-        sink.progress(Progress { what: format!("destroying {}", row.name), done: 0, total: 0, unit: Unit::Items });
+        sink.progress(Progress {
+            what: format!("destroying {}", row.name),
+            done: 0,
+            total: 0,
+            unit: Unit::Items,
+        });
         wiring::destroy_dataset(&self.pool, row.id).await.with_context(|| {
             format!("'{}' is gone, but its space is not all freed yet; the next destroy goes on", row.name)
         })?;

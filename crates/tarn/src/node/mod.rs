@@ -71,6 +71,7 @@ pub enum Phase {
 
 pub struct Node {
     name: String,
+    state: StateDir,
     pool: Arc<Pool>,
     settings: Settings,
     opened: std::time::Instant,
@@ -101,6 +102,7 @@ impl Node {
         let name = pool.config().name.clone();
         Ok(Arc::new(Node {
             name,
+            state: state.clone(),
             pool,
             settings,
             opened: std::time::Instant::now(),
@@ -220,7 +222,7 @@ impl Node {
         let datasets: Vec<Arc<Dataset>> = std::mem::take(&mut *self.open.lock()).into_values().collect();
         for dataset in datasets {
             let closed = dataset.close(sink).await;
-            result = result.and(closed.with_context(|| dataset.name()));
+            result = result.and(closed.with_context(|| format!("'{}'", dataset.name())));
         }
         let released = wiring::release(&self.pool).await.context("cannot release the pool");
         self.phase.send_replace(Phase::Closed);

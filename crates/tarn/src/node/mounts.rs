@@ -50,9 +50,10 @@ impl Node {
         if let Some(at) = self.mounted_at(name) {
             bail!("'{name}' is already mounted at {}", at.display());
         }
-        let followers = self.rows().into_iter().filter(|d| {
-            d.name != name && is_within(&d.name, name) && self.follows(d, name)
-        });
+        let followers = self
+            .rows()
+            .into_iter()
+            .filter(|d| d.name != name && is_within(&d.name, name) && self.follows(d, name));
         let mut plan = vec![(row, dir.clone())];
         plan.extend(followers.map(|d| {
             let below = dir.join(&d.name[name.len() + 1..]);
@@ -65,14 +66,20 @@ impl Node {
     fn follows(&self, row: &DatasetConfig, ancestor: &str) -> bool {
         let rows = self.rows();
         let free = |d: &DatasetConfig| !d.properties.contains_key("mountpoint");
-        let between = rows.iter().filter(|d| {
-            d.name != ancestor && is_within(&d.name, ancestor) && is_within(&row.name, &d.name)
-        });
-        between.into_iter().all(free) && can_mount(&rows, &row.name, true) && self.mounted_at(&row.name).is_none()
+        let between = rows
+            .iter()
+            .filter(|d| d.name != ancestor && is_within(&d.name, ancestor) && is_within(&row.name, &d.name));
+        between.into_iter().all(free)
+            && can_mount(&rows, &row.name, true)
+            && self.mounted_at(&row.name).is_none()
     }
 
     /// Mounts datasets where they belong: one, or all that can be.
-    pub(super) async fn mount_own(self: &Arc<Self>, name: Option<&str>, options: MountRequest) -> Result<Reply> {
+    pub(super) async fn mount_own(
+        self: &Arc<Self>,
+        name: Option<&str>,
+        options: MountRequest,
+    ) -> Result<Reply> {
         let _admin = self.admin.lock().await;
         self.check_serving()?;
         let mut plan = Vec::new();
@@ -97,7 +104,8 @@ impl Node {
     fn chosen(&self, name: Option<&str>) -> Result<Vec<DatasetConfig>> {
         let rows = self.rows();
         let Some(name) = name else {
-            let free = |d: &DatasetConfig| can_mount(&rows, &d.name, true) && self.mounted_at(&d.name).is_none();
+            let free =
+                |d: &DatasetConfig| can_mount(&rows, &d.name, true) && self.mounted_at(&d.name).is_none();
             return Ok(rows.iter().filter(|d| free(d)).cloned().collect());
         };
         let row = self.row(name)?;
@@ -149,9 +157,12 @@ impl Node {
         });
         prepared.await??;
         let dataset = self.dataset(row).await?;
-        let values = properties::effective_all(&self.rows(), &row.name);
+        let mut values = properties::effective_all(&self.rows(), &row.name);
+        options.lay_over(&mut values);
+        dataset.set_properties(&values)?;
         let fuse = wiring::mount(&dataset, &row.name, dir, options, &values).await;
-        let fuse = Arc::new(fuse.with_context(|| format!("cannot mount '{}' at {}", row.name, dir.display()))?);
+        let fuse =
+            Arc::new(fuse.with_context(|| format!("cannot mount '{}' at {}", row.name, dir.display()))?);
         tracing::info!("mounted '{}' at {}", row.name, dir.display());
         self.mounts.lock().push(Mount {
             dataset: row.name.clone(),
@@ -185,7 +196,12 @@ impl Node {
         self.close_if_idle();
     }
 
-    pub(super) async fn unmount(self: &Arc<Self>, what: Unmount, force: bool, sink: &dyn Sink) -> Result<Reply> {
+    pub(super) async fn unmount(
+        self: &Arc<Self>,
+        what: Unmount,
+        force: bool,
+        sink: &dyn Sink,
+    ) -> Result<Reply> {
         let _admin = self.admin.lock().await;
         let all = self.mount_reports();
         let chosen: Vec<MountReport> = match &what {
@@ -227,7 +243,9 @@ impl Node {
             let flushed = dataset.flush(sink).await;
             if !force {
                 flushed.with_context(|| {
-                    format!("'{name}' stays mounted: its data cannot be written; try again, or use -f to drop it")
+                    format!(
+                        "'{name}' stays mounted: its data cannot be written; try again, or use -f to drop it"
+                    )
                 })?;
             }
         }

@@ -6,13 +6,15 @@ use crate::control::report::{DatasetReport, Usage};
 use crate::properties;
 use crate::wiring::{self, Budget, Dataset};
 use anyhow::{Context, Result};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tarn_pool::DatasetConfig;
 
 impl Node {
     /// The rows of datasets that are not being destroyed, in name order.
     pub(super) fn rows(&self) -> Vec<DatasetConfig> {
-        let mut rows: Vec<_> = self.pool.config().datasets.iter().filter(|d| !d.destroying).cloned().collect();
+        let mut rows: Vec<_> =
+            self.pool.config().datasets.iter().filter(|d| !d.destroying).cloned().collect();
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         rows
     }
@@ -43,7 +45,11 @@ impl Node {
     }
 
     /// Flushes and closes a dataset if it is open and not mounted; called with `admin` held.
-    pub(super) async fn close_unmounted(&self, row: &DatasetConfig, sink: &dyn crate::progress::Sink) -> Result<()> {
+    pub(super) async fn close_unmounted(
+        &self,
+        row: &DatasetConfig,
+        sink: &dyn crate::progress::Sink,
+    ) -> Result<()> {
         if self.mounted_at(&row.name).is_some() {
             return Ok(());
         }
@@ -56,13 +62,23 @@ impl Node {
         Ok(())
     }
 
+    /// The values that hold for a dataset: its properties, and above them what its mount was asked to do.
+    pub(super) fn values(&self, row: &DatasetConfig) -> BTreeMap<String, String> {
+        let mut values = properties::effective_all(&self.rows(), &row.name);
+        let mounts = self.mounts.lock();
+        if let Some(mount) = mounts.iter().find(|m| m.dataset == row.name) {
+            mount.options.lay_over(&mut values);
+        }
+        values
+    }
+
     /// Lets every open dataset have the values that hold for it now.
     pub(super) fn refresh_properties(&self) -> Result<()> {
         let rows = self.rows();
         let open: Vec<_> = self.open.lock().iter().map(|(id, d)| (*id, d.clone())).collect();
         for (id, dataset) in open {
             if let Some(row) = rows.iter().find(|d| d.id == id) {
-                dataset.set_properties(&properties::effective_all(&rows, &row.name))?;
+                dataset.set_properties(&self.values(row))?;
             }
         }
         Ok(())

@@ -83,7 +83,11 @@ mod tests {
 
     #[test]
     fn canmount_is_heeded() {
-        let rows = [row("tank", &[]), row("tank/off", &[("canmount", "off")]), row("tank/n", &[("canmount", "noauto")])];
+        let rows = [
+            row("tank", &[]),
+            row("tank/off", &[("canmount", "off")]),
+            row("tank/n", &[("canmount", "noauto")]),
+        ];
         assert!(can_mount(&rows, "tank", true));
         assert!(!can_mount(&rows, "tank/off", false));
         assert!(can_mount(&rows, "tank/n", false) && !can_mount(&rows, "tank/n", true));

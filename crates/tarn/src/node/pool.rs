@@ -3,6 +3,7 @@
 use super::Node;
 use crate::control::{Call, Reply};
 use crate::progress::Sink;
+use crate::state::KnownPool;
 use crate::wiring;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ impl Node {
     pub(super) async fn stats(&self) -> Result<Reply> {
         let open: Vec<_> = self.open.lock().values().cloned().collect();
         let datasets: BTreeMap<String, serde_json::Value> =
-            open.iter().map(|d| (d.name(), d.stats())).collect();
+            open.iter().map(|d| (d.name().to_string(), d.stats())).collect();
         let pool = wiring::pool_stats(&self.pool)?;
         Ok(Reply::Stats(serde_json::json!({ "pool": pool, "datasets": datasets })))
     }
@@ -29,7 +30,16 @@ impl Node {
     pub(super) async fn add_vdevs(&self, urls: Vec<String>, force: bool) -> Result<Reply> {
         let _admin = self.admin.lock().await;
         self.check_serving()?;
-        wiring::add_vdevs(&self.pool, &urls, force).await.with_context(|| format!("cannot add to '{}'", self.name))?;
+        wiring::add_vdevs(&self.pool, &urls, force)
+            .await
+            .with_context(|| format!("cannot add to '{}'", self.name))?;
+        let known = KnownPool {
+            name: self.name.clone(),
+            guid: self.pool.guid().0,
+            urls: wiring::urls(&self.pool),
+            exported: false,
+        };
+        self.state.remember(known)?;
         Ok(Reply::Ok)
     }
 

@@ -7,7 +7,7 @@
 mod inherit;
 mod value;
 
-pub use inherit::{Source, Valued, effective, effective_all, mountpoint};
+pub use inherit::{Source, effective, effective_all, mountpoint};
 pub use value::{Kind, canonical};
 
 use crate::error::usage;

@@ -9,7 +9,10 @@ pub enum Kind {
     Report,
     Choice(&'static [&'static str]),
     /// Bytes.
-    PowerOfTwo { min: u64, max: u64 },
+    PowerOfTwo {
+        min: u64,
+        max: u64,
+    },
     /// Bytes, or `none`.
     SizeOrNone,
     Compression,

@@ -48,8 +48,10 @@ fn text(report: &CheckReport, problems: usize) -> String {
 }
 
 fn dataset(d: &CheckedDataset) -> String {
-    let mut text =
-        format!("{}: {} inodes, {} names, {} records in {} segments\n", d.name, d.inodes, d.names, d.records, d.segments);
+    let mut text = format!(
+        "{}: {} inodes, {} names, {} records in {} segments\n",
+        d.name, d.inodes, d.names, d.records, d.segments
+    );
     for problem in &d.problems {
         text += &format!("  {problem}\n");
     }

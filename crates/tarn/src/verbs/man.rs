@@ -5,9 +5,12 @@ use std::path::PathBuf;
 
 /// Write manual pages, one a verb
 #[derive(Debug, clap::Args)]
-#[command(hide = true, after_help = "\
+#[command(
+    hide = true,
+    after_help = "\
 Example:
-  tarn man /usr/share/man/man1")]
+  tarn man /usr/share/man/man1"
+)]
 pub struct Args {
     dir: PathBuf,
 }

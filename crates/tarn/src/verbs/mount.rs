@@ -63,7 +63,9 @@ pub fn directory(dir: &Path) -> Result<PathBuf> {
     match absolute.canonicalize() {
         Ok(path) => Ok(path),
         Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) || e.raw_os_error() == Some(libc::EIO) => {
-            let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
+            let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+                return Ok(absolute);
+            };
             Ok(above.canonicalize().with_context(|| above.display().to_string())?.join(name))
         }
         Err(e) => Err(e).with_context(|| format!("{}: make the directory first", absolute.display())),

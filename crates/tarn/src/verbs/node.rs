@@ -8,9 +8,12 @@ use std::os::fd::RawFd;
 
 /// Have a pool open and serve its mounts; 'tarn mount' and the systemd unit start it
 #[derive(Debug, clap::Args)]
-#[command(hide = true, after_help = "\
+#[command(
+    hide = true,
+    after_help = "\
 Example:
-  tarn node --mount tank")]
+  tarn node --mount tank"
+)]
 pub struct Args {
     /// Mount every dataset of the pool where its mountpoint says, in the foreground
     #[arg(long)]

@@ -3,7 +3,6 @@
 use crate::control::report::{CheckedDataset, Usage};
 use crate::progress::{Progress, Sink, Unit};
 use anyhow::{Context, Result, bail};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +32,7 @@ impl Budget {
 }
 
 pub struct Dataset {
-    name: Mutex<String>,
+    name: String,
     mdt: Arc<Mdt>,
     client: Arc<Client>,
 }
@@ -54,11 +53,11 @@ impl Dataset {
         let mut options = ClientOptions::new(tokio::runtime::Handle::current());
         options.dirty_max = budget.dirty;
         let client = Client::new(LocalMds::new(mdt.clone()), pool.clone(), options);
-        Ok(Arc::new(Dataset { name: Mutex::new(row.name.clone()), mdt, client }))
+        Ok(Arc::new(Dataset { name: row.name.clone(), mdt, client }))
     }
 
-    pub fn name(&self) -> String {
-        self.name.lock().clone()
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     pub fn client(&self) -> &Arc<Client> {
@@ -73,27 +72,28 @@ impl Dataset {
     /// Makes everything that was written durable.
     pub async fn flush(&self, sink: &dyn Sink) -> Result<()> {
         let total = self.dirty_bytes();
-        let what = format!("flushing {}", self.name());
-        let sync = self.client.sync_all();
+        let sync = self.client.sync_all().wait();
         tokio::pin!(sync);
         let mut tick = tokio::time::interval(Duration::from_millis(200));
         loop {
             tokio::select! {
                 biased;
                 done = &mut sync => return Ok(done?),
-                _ = tick.tick() => {
-                    let done = total.saturating_sub(self.dirty_bytes());
-                    sink.progress(Progress { what: what.clone(), done, total, unit: Unit::Bytes });
-                }
+                _ = tick.tick() => sink.progress(self.flushing(total, self.dirty_bytes())),
             }
         }
+    }
+
+    fn flushing(&self, total: u64, left: u64) -> Progress {
+        let done = total.saturating_sub(left);
+        Progress { what: format!("flushing {}", self.name), done, total, unit: Unit::Bytes }
     }
 
     /// Flushes, and ends the client and the metadata target. When the flush fails both go on, so that it can be
     /// tried again.
     pub async fn close(&self, sink: &dyn Sink) -> Result<()> {
-        self.flush(sink).await?;
-        self.client.shutdown(|_| {}).await?;
+        let total = self.dirty_bytes();
+        self.client.shutdown(|left| sink.progress(self.flushing(total, left))).await?;
         self.mdt.close().await.context("cannot close the metadata database")
     }
 
@@ -109,16 +109,17 @@ impl Dataset {
 
     pub async fn check(&self, sink: &dyn Sink) -> Result<CheckedDataset> {
         self.flush(sink).await?;
-        let name = self.name();
-        let what = format!("checking {name}");
-        let progress = |p: tarn_mdt::CheckProgress| {
-            sink.progress(Progress { what: what.clone(), done: p.inodes, total: 0, unit: Unit::Items });
-        };
-        let found = self.mdt.check(false, progress).await?;
+        let what = format!("checking {}", self.name);
+        let found = self
+            .mdt
+            .check(false, |p| {
+                sink.progress(Progress { what: what.clone(), done: p.inodes, total: 0, unit: Unit::Items });
+            })
+            .await?;
         let words = [("missing", &found.missing), ("leaked", &found.leaked), ("wrong", &found.wrong)];
         let problems = words.iter().flat_map(|(word, list)| list.iter().map(move |p| format!("{word}: {p}")));
         Ok(CheckedDataset {
-            name,
+            name: self.name.clone(),
             inodes: found.inodes,
             names: found.names,
             records: found.records,
@@ -144,7 +145,8 @@ pub async fn destroy_dataset(pool: &Arc<Pool>, id: DatasetId) -> Result<()> {
 
 /// Canonical values as the metadata target wants them.
 fn typed(values: &BTreeMap<String, String>) -> Result<Properties> {
-    let value = |name: &str| values.get(name).map(String::as_str).with_context(|| format!("no value for {name}"));
+    let value =
+        |name: &str| values.get(name).map(String::as_str).with_context(|| format!("no value for {name}"));
     let on = |name: &str| value(name).map(|v| v == "on");
     let quota = value("quota")?;
     Ok(Properties {
@@ -187,7 +189,8 @@ mod tests {
     #[test]
     fn values_are_understood() {
         let mut values = properties::effective_all(&[], "tank");
-        for (name, value) in [("compression", "zstd-7"), ("quota", "1024"), ("readonly", "on"), ("checksum", "blake3")]
+        for (name, value) in
+            [("compression", "zstd-7"), ("quota", "1024"), ("readonly", "on"), ("checksum", "blake3")]
         {
             values.insert(name.into(), value.into());
         }

@@ -17,7 +17,7 @@ pub struct FuseMount {
     mounted: Arc<Mounted>,
 }
 
-/// Mounts a dataset at `dir`. `values` are the properties that hold for it.
+/// Mounts a dataset at `dir`. `values` are the properties that hold for it, what was asked for laid over them.
 pub async fn mount(
     dataset: &Arc<Dataset>,
     name: &str,
@@ -30,16 +30,17 @@ pub async fn mount(
     options.allow_other |= request.allow_other;
     options.read_only = request.read_only;
     options.nonempty = request.overlay;
-    options.dev = request.dev.unwrap_or_else(|| on("devices"));
-    options.suid = request.suid.unwrap_or_else(|| on("setuid"));
-    options.exec = request.exec.unwrap_or_else(|| on("exec"));
+    options.dev = on("devices");
+    options.suid = on("setuid");
+    options.exec = on("exec");
     if let Some(bytes) = request.read_ahead {
         options.read_ahead_kb = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
     }
     let client = dataset.client().clone();
     let runtime = tokio::runtime::Handle::current();
     // The system calls of mounting wait for the kernel, and for fusermount3 where root does not mount.
-    let mounted = tokio::task::spawn_blocking(move || tarn_access::fuse::mount(client, options, runtime)).await??;
+    let mounted =
+        tokio::task::spawn_blocking(move || tarn_access::fuse::mount(client, options, runtime)).await??;
     Ok(FuseMount { mounted: Arc::new(mounted) })
 }
 

@@ -139,12 +139,19 @@ pub async fn log_history(pool: &Pool, command: &str, uid: u32) -> Result<()> {
 
 pub async fn history(pool: &Pool) -> Result<Vec<HistoryEntry>> {
     let entry = |e: tarn_pool::HistoryEntry| {
-        let (command, user) = match e.text.rsplit_once(USER).and_then(|(c, u)| Some((c, u.strip_suffix(']')?))) {
-            Some((command, user)) => (command.to_string(), Some(user.to_string())),
-            None => (e.text, None),
-        };
+        let (command, user) =
+            match e.text.rsplit_once(USER).and_then(|(c, u)| Some((c, u.strip_suffix(']')?))) {
+                Some((command, user)) => (command.to_string(), Some(user.to_string())),
+                None => (e.text, None),
+            };
         let internal = user.is_none();
-        HistoryEntry { time_ms: e.time_ms, command, user: user.unwrap_or_default(), host: e.host.name, internal }
+        HistoryEntry {
+            time_ms: e.time_ms,
+            command,
+            user: user.unwrap_or_default(),
+            host: e.host.name,
+            internal,
+        }
     };
     Ok(pool.history().await?.into_iter().map(entry).collect())
 }

@@ -27,7 +27,10 @@ impl Args {
             return Err(usage(format!("'{name}' is read-only")));
         }
         if !property.inherit {
-            return Err(usage(format!("'{name}' is not inherited: set it, as in {name}={}", property.default)));
+            return Err(usage(format!(
+                "'{name}' is not inherited: set it, as in {name}={}",
+                property.default
+            )));
         }
         for (pool, names) in by_pool(&self.datasets)? {
             let request = Request::Inherit { names, property: name.clone(), recursive: self.recursive };

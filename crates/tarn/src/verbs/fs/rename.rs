@@ -29,7 +29,9 @@ impl Args {
             return Err(usage(format!("'{}' and '{}' are in different pools", self.from, self.to)));
         }
         if pool == self.from || pool == self.to {
-            return Err(usage("a pool's own dataset keeps its name: 'pool export', then 'pool import -N' renames a pool"));
+            return Err(usage(
+                "a pool's own dataset keeps its name: 'pool export', then 'pool import -N' renames a pool",
+            ));
         }
         let request =
             Request::Rename { from: self.from, to: self.to, parents: self.parents, force: self.force };

@@ -1,7 +1,7 @@
 //! Datasets as `fs list` and `fs get` show them: every property as a cell with its source.
 
 use crate::context::Context;
-use crate::control::report::DatasetReport;
+use crate::control::report::{DatasetReport, Usage};
 use crate::error::usage;
 use crate::names;
 use crate::properties::{self, Kind, Source};
@@ -121,7 +121,7 @@ impl View {
             "creation" => Cell::Time(report.config.created_ms),
             "guid" => Cell::text(report.config.guid.to_string()),
             "mounted" => Cell::text(if report.mounted.is_some() { "yes" } else { "no" }),
-            "used" => usage.map_or(Cell::None, |_| Cell::Bytes(self.used(name))),
+            "used" => usage.map_or(Cell::None, |_| Cell::Bytes(self.sum(name, |u| u.used))),
             "available" => usage.map_or(Cell::None, |u| Cell::Bytes(self.available(name, u.pool_free))),
             "referenced" => usage.map_or(Cell::None, |u| Cell::Bytes(u.referenced)),
             "inodes" => usage.map_or(Cell::None, |u| Cell::Count(u.inodes)),
@@ -130,10 +130,10 @@ impl View {
         Ok((cell, Source::Nothing))
     }
 
-    /// Bytes that the dataset and those below it use.
-    fn used(&self, name: &str) -> u64 {
+    /// A figure of the dataset and those below it in all.
+    fn sum(&self, name: &str, figure: fn(&Usage) -> u64) -> u64 {
         let within = self.reports.iter().filter(|r| names::is_within(&r.config.name, name));
-        within.filter_map(|r| r.usage).map(|u| u.used).sum()
+        within.filter_map(|r| r.usage.as_ref()).map(figure).sum()
     }
 
     /// Bytes that can still be written: what the pool has free, less where a quota is nearer.
@@ -141,7 +141,7 @@ impl View {
         let above = self.rows.iter().filter(|d| names::is_within(name, &d.name));
         let room = |d: &DatasetConfig| {
             let quota = d.properties.get("quota")?.parse::<u64>().ok()?;
-            Some(quota.saturating_sub(self.used(&d.name)))
+            Some(quota.saturating_sub(self.sum(&d.name, |u| u.referenced)))
         };
         above.filter_map(room).fold(pool_free, u64::min)
     }
@@ -150,7 +150,6 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::report::Usage;
     use tarn_base::DatasetId;
 
     fn report(name: &str, used: u64, properties: &[(&str, &str)]) -> DatasetReport {

@@ -49,11 +49,20 @@ impl Args {
             return Ok(0);
         }
         let Some(_lock) = context.state.try_lock(&self.name)? else {
-            bail!("cannot create '{}': another tarn command is making or using a pool of that name", self.name);
+            bail!(
+                "cannot create '{}': another tarn command is making or using a pool of that name",
+                self.name
+            );
         };
         let host = host(&context.state)?;
-        let spec =
-            CreateSpec { name: self.name.clone(), urls, properties, root_properties, host, force: self.force };
+        let spec = CreateSpec {
+            name: self.name.clone(),
+            urls,
+            properties,
+            root_properties,
+            host,
+            force: self.force,
+        };
         let (guid, urls) = context.block_on(wiring::create_pool(spec, &context.command))?;
         context.state.remember(KnownPool { name: self.name, guid, urls, exported: false })?;
         Ok(0)

@@ -51,9 +51,12 @@ fn plan(words: &[String]) -> Result<Plan> {
     let (pools, numbers) = words.split_at(names);
     let seconds = |w: &String| {
         let value = w.parse::<f64>().ok().filter(|v| (0.1..=86_400.0).contains(v));
-        value.map(Duration::from_secs_f64).ok_or_else(|| usage(format!("'{w}': an interval is 0.1 to 86400 seconds")))
+        value
+            .map(Duration::from_secs_f64)
+            .ok_or_else(|| usage(format!("'{w}': an interval is 0.1 to 86400 seconds")))
     };
-    let number = |w: &String| w.parse::<u64>().map_err(|_| usage(format!("'{w}': a count is a whole number")));
+    let number =
+        |w: &String| w.parse::<u64>().map_err(|_| usage(format!("'{w}': a count is a whole number")));
     if let Some(extra) = numbers.get(2) {
         return Err(usage(format!("'{extra}': nothing follows INTERVAL and COUNT")));
     }
@@ -112,7 +115,13 @@ impl Args {
         Ok(())
     }
 
-    fn row(&self, name: &str, io: &VdevReport, seconds: f64, (allocated, free): (u64, Option<u64>)) -> Vec<Cell> {
+    fn row(
+        &self,
+        name: &str,
+        io: &VdevReport,
+        seconds: f64,
+        (allocated, free): (u64, Option<u64>),
+    ) -> Vec<Cell> {
         let rate = |n: u64| (n as f64 / seconds.max(0.001)).round() as u64;
         let mut row = vec![
             Cell::text(name),
@@ -124,7 +133,14 @@ impl Args {
             Cell::Bytes(rate(io.write.bytes)),
         ];
         if self.latency {
-            let waits = [io.read.mean_ns, io.write.mean_ns, io.read.p50_ns, io.write.p50_ns, io.read.p99_ns, io.write.p99_ns];
+            let waits = [
+                io.read.mean_ns,
+                io.write.mean_ns,
+                io.read.p50_ns,
+                io.write.p50_ns,
+                io.read.p99_ns,
+                io.write.p99_ns,
+            ];
             row.extend(waits.map(Cell::Nanos));
         }
         row
