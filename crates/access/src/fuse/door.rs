@@ -282,11 +282,11 @@ impl Filesystem for Door {
         reply: ReplyCreate,
     ) {
         let permissions = mode & mode::PERMISSIONS & !umask;
-        let answer = self.client.create_unnamed(cred(request), ino(parent), permissions);
-        let direct = flags & libc::O_DIRECT != 0;
+        let open = open_mode(OpenFlags(flags));
+        let answer = self.client.create_unnamed(cred(request), ino(parent), permissions, open);
         let ttl = self.ttl();
         self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, made| {
-            ttl.reply_create(reply, made, direct);
+            ttl.reply_create(reply, made, open.direct);
         });
     }
 
@@ -308,7 +308,7 @@ impl Filesystem for Door {
     fn write(
         &self,
         request: &Request,
-        file: INodeNo,
+        _file: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -323,7 +323,7 @@ impl Filesystem for Door {
         let direct = write_flags.contains(WriteFlags::FUSE_WRITE_LOCKOWNER);
         let answer = if direct && flags.0 & libc::O_DSYNC != 0 {
             let (client, datasync) = (self.client.clone(), flags.0 & libc::O_SYNC != libc::O_SYNC);
-            then(written, move |written| client.fsync(ino(file), datasync).map(move |()| written))
+            then(written, move |n| client.fsync(Handle(handle.0), datasync).map(move |()| n))
         } else {
             written
         };
@@ -339,9 +339,9 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let client = self.client.clone();
-        let answer = self.locks.release(&self.client, ino(file), false, owner.0, move || {
-            client.take_write_error(Handle(handle.0)).into()
-        });
+        let answer = self
+            .locks
+            .release(&self.client, ino(file), false, owner.0, move || client.flush(Handle(handle.0)));
         self.done(request, answer, reply);
     }
 
@@ -356,10 +356,7 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let client = self.client.clone();
-        let close = move || {
-            client.close(Handle(handle.0));
-            Answer::ok(())
-        };
+        let close = move || client.close(Handle(handle.0));
         let answer = match flock_owner {
             Some(owner) => self.locks.release(&self.client, ino(file), true, owner.0, close),
             None => close(),
@@ -370,12 +367,12 @@ impl Filesystem for Door {
     fn fsync(
         &self,
         request: &Request,
-        file: INodeNo,
-        _handle: FileHandle,
+        _file: INodeNo,
+        handle: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
-        self.done(request, self.client.fsync(ino(file), datasync), reply);
+        self.done(request, self.client.fsync(Handle(handle.0), datasync), reply);
     }
 
     fn readdir(
