@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -126,12 +127,24 @@ class Context:
         words = [word for part in command for word in ([part] if isinstance(part, (str, bytes)) else part)]
         shown = " ".join(w if isinstance(w, str) else repr(w) for w in words)
         print(f"$ {shown}", flush=True)
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit, **kw)
-        output = done.stdout.decode(errors="replace") if isinstance(done.stdout, bytes) else done.stdout
-        if not quiet or done.returncode:
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **kw)
+        timer = threading.Timer(limit, child.kill)
+        timer.start()
+        lines = []
+        # Line by line, so that the log of a test that had to be ended shows how far it came.
+        for line in child.stdout:
+            lines.append(line.decode(errors="replace"))
+            if not quiet:
+                print(lines[-1], end="", flush=True)
+        late = child.wait() == -signal.SIGKILL and not timer.is_alive()
+        timer.cancel()
+        output = "".join(lines)
+        if late:
+            raise Failed(f"no end after {limit} s: {shown[:200]}")
+        if quiet and child.returncode:
             print(output, end="", flush=True)
-        if check and done.returncode:
-            raise Failed(f"exit status {done.returncode} of: {shown[:200]}")
+        if check and child.returncode:
+            raise Failed(f"exit status {child.returncode} of: {shown[:200]}")
         return output
 
     def check(self, fact, otherwise):
