@@ -144,7 +144,8 @@ class Pool:
         os.makedirs(self.mnt, exist_ok=True)
 
     def mount(self, *options, dataset=None, at=None):
-        self.host.tarn("mount", *options, dataset or self.name, at or self.mnt)
+        """Mounts as a local disk would be: open to every user, with devices and set-id bits honoured."""
+        self.host.tarn("mount", "-o", "allow_other,dev,suid", *options, dataset or self.name, at or self.mnt)
 
     def umount(self):
         if os.path.ismount(self.mnt):
