@@ -72,12 +72,12 @@ def du(path):
 class Host:
     """One host, as the pools see it: a state directory of its own."""
 
-    def __init__(self, state):
-        self.state = state
+    def __init__(self, state, **environment):
+        self.state, self.environment = state, environment
         os.makedirs(state, exist_ok=True)
 
     def env(self):
-        return {**os.environ, "TARN_STATE_DIR": self.state}
+        return {**os.environ, **self.environment, "TARN_STATE_DIR": self.state}
 
     def tarn(self, *words, check=True, limit=120, quiet=False, **kw):
         """Runs `tarn WORDS...` and returns the finished process, with output as text."""
@@ -104,7 +104,7 @@ class World:
         sweep(root)
         self.root = root
         self.host = Host(os.path.join(root, "state"))
-        self.pools = []
+        self.pools, self.servers = [], []
 
     def path(self, *parts):
         return os.path.join(self.root, *parts)
@@ -125,6 +125,15 @@ class World:
         self.pools.append(pool)
         return pool
 
+    def s3(self, buckets):
+        """Starts an S3 server; pools that are created from now on find its credentials in the environment."""
+        import s3
+
+        server = s3.Server(self.path("s3"), buckets)
+        self.servers.append(server)
+        self.host.environment.update(server.credentials())
+        return server
+
     def close(self):
         """Ends a test that passed: every pool must unmount, and `tarn check` must find nothing wrong."""
         for pool in self.pools:
@@ -132,6 +141,8 @@ class World:
                 continue
             pool.umount()
             pool.host.tarn("check", pool.name, limit=600)
+        for server in self.servers:
+            server.stop()
         sweep(self.root)
 
 
