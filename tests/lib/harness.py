@@ -1,5 +1,6 @@
 """The register of tests and what runs them: each in a process of its own, under a time limit, with its output in
 a log. A test that hangs in a call on the mount can so be ended from outside, mount and all."""
+import contextlib
 import hashlib
 import importlib
 import os
@@ -231,9 +232,12 @@ def run_one(test, long):
         except subprocess.TimeoutExpired:
             late = True
             os.killpg(child.pid, signal.SIGKILL)
-    # Even after a crash of the test nothing of it may stay mounted or running; a process that hangs in a call
-    # on the mount goes only when the mount does.
+    # Even after a crash of the test nothing of it may stay mounted or running (an S3 server, say); a process that
+    # hangs in a call on the mount goes only when the mount does.
     import world
+
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
     world.sweep(os.path.join(WORK, "world"))
     if late:

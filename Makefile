@@ -1,0 +1,64 @@
+# make demo             a pool of 12 buckets, real files in it, verified byte for byte
+# make test             everything, in short forms (under 30 minutes on 2 cores from a clean clone)
+# make accept [N]       the long forms, all of them or row N; goes on where it stopped
+# make bench            speed against the raw store
+# make install          the program, its mount helpers, a systemd unit and completions
+
+PREFIX ?= /usr/local
+BINDIR = $(PREFIX)/bin
+TARN ?= target/release/tarn
+
+.PHONY: all build demo demo-clean test accept bench install uninstall clean
+
+all: build
+
+build:
+	cargo build --release --locked
+
+demo:
+	@demo/demo.sh
+
+demo-clean:
+	@demo/demo.sh clean
+
+test:
+	@tests/gate
+
+# `make accept 3`: the number is a goal of its own to make, which must then do nothing.
+ifeq ($(firstword $(MAKECMDGOALS)),accept)
+ROWS := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+.PHONY: $(ROWS)
+$(ROWS): ; @:
+endif
+accept:
+	@tests/gate --accept $(ROWS)
+
+bench:
+	@bench/bench.sh
+
+install: $(TARN)
+	install -D -m 755 $(TARN) $(DESTDIR)$(BINDIR)/tarn
+	mkdir -p $(DESTDIR)/sbin
+	ln -sf $(BINDIR)/tarn $(DESTDIR)/sbin/mount.fuse.tarn
+	ln -sf $(BINDIR)/tarn $(DESTDIR)/sbin/umount.fuse.tarn
+	install -d $(DESTDIR)/lib/systemd/system
+	sed 's|@BINDIR@|$(BINDIR)|' dist/tarn@.service > $(DESTDIR)/lib/systemd/system/tarn@.service
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(TARN) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tarn
+	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	$(TARN) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tarn
+	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(TARN) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tarn.fish
+
+uninstall:
+	rm -f $(DESTDIR)$(BINDIR)/tarn $(DESTDIR)/sbin/mount.fuse.tarn $(DESTDIR)/sbin/umount.fuse.tarn
+	rm -f $(DESTDIR)/lib/systemd/system/tarn@.service
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tarn
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tarn
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tarn.fish
+
+target/release/tarn: build
+
+clean: demo-clean
+	cargo clean
+	rm -rf .test .accept .tools bench/out
