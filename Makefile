@@ -5,7 +5,6 @@
 # make install          the program, its mount helpers, a systemd unit and completions
 
 PREFIX ?= /usr/local
-BINDIR = $(PREFIX)/bin
 TARN ?= target/release/tarn
 
 .PHONY: all build demo demo-clean test accept bench install uninstall clean
@@ -37,22 +36,11 @@ bench:
 	@bench/bench.sh
 
 install: $(TARN)
-	install -D -m 755 $(TARN) $(DESTDIR)$(BINDIR)/tarn
-	mkdir -p $(DESTDIR)/sbin
-	ln -sf $(BINDIR)/tarn $(DESTDIR)/sbin/mount.fuse.tarn
-	ln -sf $(BINDIR)/tarn $(DESTDIR)/sbin/umount.fuse.tarn
-	install -d $(DESTDIR)/lib/systemd/system
-	sed 's|@BINDIR@|$(BINDIR)|' dist/tarn@.service > $(DESTDIR)/lib/systemd/system/tarn@.service
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(TARN) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tarn
-	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	$(TARN) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tarn
-	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(TARN) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tarn.fish
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) dist/install.sh $(TARN)
 
 uninstall:
-	rm -f $(DESTDIR)$(BINDIR)/tarn $(DESTDIR)/sbin/mount.fuse.tarn $(DESTDIR)/sbin/umount.fuse.tarn
-	rm -f $(DESTDIR)/lib/systemd/system/tarn@.service
+	rm -f $(DESTDIR)$(PREFIX)/bin/tarn $(DESTDIR)/sbin/mount.fuse.tarn $(DESTDIR)/sbin/umount.fuse.tarn
+	rm -f $(DESTDIR)/etc/systemd/system/tarn@.service $(DESTDIR)$(PREFIX)/share/man/man1/tarn*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tarn
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tarn
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tarn.fish

@@ -257,7 +257,8 @@ def words(t):
 def install(t):
     root = os.path.join(t.scratch, "root")
     t.run("make", "-C", REPO, "-s", "install", f"DESTDIR={root}", f"TARN={TARN}")
-    for path in ("usr/local/bin/tarn", "sbin/mount.fuse.tarn", "sbin/umount.fuse.tarn", "lib/systemd/system/tarn@.service"):
+    paths = ["usr/local/bin/tarn", "sbin/mount.fuse.tarn", "sbin/umount.fuse.tarn", "usr/local/share/man/man1/tarn.1"]
+    for path in (*paths, "etc/systemd/system/tarn@.service"):
         t.check(os.path.lexists(os.path.join(root, path)), f"{path} is missing")
     t.run(os.path.join(root, "usr/local/bin/tarn"), "version")
     t.run("make", "-C", REPO, "-s", "uninstall", f"DESTDIR={root}")
