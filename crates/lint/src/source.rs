@@ -23,8 +23,10 @@ const UNFINISHED_WORDS: &[&str] = &["TODO", "FIXME", "XXX"];
 
 /// Checks one source file of the crate `name`; `path` is only for messages and for telling tests apart.
 pub fn check(name: &str, path: &Path, text: &str) -> Vec<Finding> {
-    let mut file =
-        File { name, place: path.display().to_string(), in_test: is_test(path), found: Vec::new() };
+    let place = path.display().to_string();
+    let steered_clock =
+        text.contains("use tokio::time::Instant") || text.contains("use tokio::time::{Instant");
+    let mut file = File { name, place, in_test: is_test(path), steered_clock, found: Vec::new() };
     let lines = text.lines().count();
     if lines > MAX_LINES {
         file.report("size", 0, format!("{lines} lines; {MAX_LINES} are enough: split it by what it is for"));
