@@ -339,9 +339,8 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let client = self.client.clone();
-        let answer = self
-            .locks
-            .release(&self.client, ino(file), false, owner.0, move || client.flush(Handle(handle.0)));
+        let flush = move || client.flush(Handle(handle.0));
+        let answer = self.locks.process_closed(&self.client, ino(file), owner.0, flush);
         self.done(request, answer, reply);
     }
 
@@ -351,16 +350,13 @@ impl Filesystem for Door {
         file: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
-        flock_owner: Option<LockOwner>,
+        _flock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         let client = self.client.clone();
         let close = move || client.close(Handle(handle.0));
-        let answer = match flock_owner {
-            Some(owner) => self.locks.release(&self.client, ino(file), true, owner.0, close),
-            None => close(),
-        };
+        let answer = self.locks.file_closed(&self.client, ino(file), handle.0, close);
         self.waits.answer(request, Signals::Ignore, answer, reply, |reply, ()| reply.ok());
     }
 
@@ -498,7 +494,7 @@ impl Filesystem for Door {
         &self,
         request: &Request,
         file: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -507,7 +503,8 @@ impl Filesystem for Door {
         flock: bool,
         reply: ReplyLock,
     ) {
-        let asked = Asked { ino: ino(file), owner: owner.0, start, end, typ, pid, flock };
+        let (ino, handle, owner) = (ino(file), handle.0, owner.0);
+        let asked = Asked { ino, handle, owner, start, end, typ, pid, flock };
         LockBook::test(&self.client, &self.waits, request, asked, reply);
     }
 
@@ -515,7 +512,7 @@ impl Filesystem for Door {
         &self,
         request: &Request,
         file: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -525,7 +522,8 @@ impl Filesystem for Door {
         flock: bool,
         reply: ReplyEmpty,
     ) {
-        let asked = Asked { ino: ino(file), owner: owner.0, start, end, typ, pid, flock };
+        let (ino, handle, owner) = (ino(file), handle.0, owner.0);
+        let asked = Asked { ino, handle, owner, start, end, typ, pid, flock };
         self.locks.set(&self.client, &self.waits, request, asked, sleep, reply);
     }
 
