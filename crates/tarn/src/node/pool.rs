@@ -61,7 +61,8 @@ impl Node {
     ) -> Result<Reply> {
         let _admin = self.admin.lock().await;
         self.check_serving()?;
-        self.unmount_all(self.mount_reports(), force, sink).await.context("cannot export")?;
+        self.refuse_mounted("export", force)?;
+        self.unmount_all(self.mount_reports(), force, sink).await?;
         self.close_datasets(sink).await?;
         self.log(call, uid).await;
         wiring::export(&self.pool).await.with_context(|| format!("cannot export '{}'", self.name))?;
@@ -72,21 +73,24 @@ impl Node {
     pub(super) async fn destroy_pool(self: &Arc<Self>, force: bool, sink: &dyn Sink) -> Result<Reply> {
         let _admin = self.admin.lock().await;
         self.check_serving()?;
-        if let Some(mount) = self.mount_reports().first()
-            && !force
-        {
-            bail!(
-                "cannot destroy '{}': '{}' is mounted at {}; unmount it, or use -f",
-                self.name,
-                mount.dataset,
-                mount.dir.display()
-            );
-        }
+        self.refuse_mounted("destroy", force)?;
         self.unmount_all(self.mount_reports(), force, sink).await?;
         self.close_datasets(sink).await?;
         wiring::destroy_pool(&self.pool).await.with_context(|| format!("cannot destroy '{}'", self.name))?;
         self.let_go();
         Ok(Reply::Ok)
+    }
+
+    fn refuse_mounted(&self, what: &str, force: bool) -> Result<()> {
+        match self.mount_reports().first() {
+            Some(mount) if !force => bail!(
+                "cannot {what} '{}': '{}' is mounted at {}; unmount it, or use -f",
+                self.name,
+                mount.dataset,
+                mount.dir.display()
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Flushes and closes every open dataset; called with `admin` held and nothing mounted.
