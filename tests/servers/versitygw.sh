@@ -85,7 +85,7 @@ stop() {
     for file in "$run"/${1:-*}.pid; do
         [ -e "$file" ] || continue
         pid=$(cat "$file")
-        rm -f "$file"
+        rm -f "$file" "${file%.pid}.log"
         # The number may have gone to another process since.
         [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$binary" ] || continue
         kill "$pid" 2>/dev/null || continue

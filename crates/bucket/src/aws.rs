@@ -214,7 +214,7 @@ fn with_endpoint(
         .with_bucket_name(&location.bucket)
         .with_virtual_hosted_style_request(virtual_host)
         .with_unsigned_payload(
-            location.unsigned_payload.unwrap_or_else(|| !endpoint.is_some_and(|e| e.starts_with("http://"))),
+            location.unsigned_payload.unwrap_or_else(|| !endpoint.is_some_and(is_exposed)),
         );
     let Some(endpoint) = endpoint else {
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
@@ -227,6 +227,19 @@ fn with_endpoint(
         _ => endpoint.to_string(),
     };
     (builder.with_endpoint(place), endpoint.to_string())
+}
+
+/// Whether what is sent to the endpoint can be changed on its way: neither TLS nor this host's own loopback
+/// protects it, so that every byte should be signed. To sign them costs more than all else that a PUT does here.
+fn is_exposed(endpoint: &str) -> bool {
+    let Ok(url) = ::url::Url::parse(endpoint) else { return true };
+    let loopback = match url.host() {
+        Some(::url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(::url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(::url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    };
+    url.scheme() != "https" && !loopback
 }
 
 #[cfg(test)]
@@ -274,6 +287,20 @@ mod tests {
         let named = "s3://b?region=x&endpoint=http://h:1";
         let all = [keys[0], keys[1], ("AWS_REGION", "r"), ("AWS_ENDPOINT_URL_S3", "http://e")];
         assert_eq!(found(named, &all).await.unwrap(), text("ENV", "x", "http://h:1"));
+    }
+
+    #[test]
+    fn bodies_are_signed_where_nothing_else_protects_them() {
+        for (endpoint, exposed) in [
+            ("http://10.0.0.1:9000", true),
+            ("http://127.0.0.1.example.org", true),
+            ("http://127.0.0.1:9000", false),
+            ("http://[::1]:9000", false),
+            ("http://localhost:9000", false),
+            ("https://10.0.0.1", false),
+        ] {
+            assert_eq!(is_exposed(endpoint), exposed, "{endpoint}");
+        }
     }
 
     #[tokio::test]

@@ -33,7 +33,8 @@ pub struct S3Location {
     pub region: Option<String>,
     /// The bucket's name goes into the host name (`virtual_host`) and not into the path (`path_style`).
     pub virtual_host: Option<bool>,
-    /// Bodies are sent without a hash of every byte in the signature; by default where TLS protects them.
+    /// Bodies are sent without a hash of every byte in the signature; by default where TLS or the loopback
+    /// protects them.
     pub unsigned_payload: Option<bool>,
     /// Whose credentials of the profile files to use.
     pub profile: Option<String>,

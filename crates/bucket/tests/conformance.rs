@@ -37,8 +37,9 @@ async fn guarded_and_without_faults() {
 async fn s3() {
     let Some(server) = common::Server::start() else { return };
     let options = server.options();
-    let Ok(Location::S3(s3)) = Location::parse(&server.bucket("bare", "")) else { panic!() };
-    suite(Arc::new(S3Bucket::open(&s3, &options.environment, options.deadline).unwrap())).await;
+    let signed = format!("{}&unsigned_payload=false", server.bucket("signed", ""));
+    let Ok(Location::S3(s3)) = Location::parse(&signed) else { panic!() };
+    suite(Arc::new(S3Bucket::open(&s3, &options.environment).unwrap())).await;
     let guarded = open(&server.bucket("guarded", "/a prefix/of two"), &options).unwrap();
     suite(guarded.clone()).await;
     assert!(guarded.stats().operations.values().all(|operation| operation.failures == 0));
@@ -57,7 +58,10 @@ async fn the_raw_limit_reads_what_it_wrote() {
     assert!(raw::parallel_put(&objects, 70_000, 4).await.unwrap() > 0.0);
     assert!(raw::parallel_get(&objects, 70_000, 4).await.unwrap() > 0.0);
     assert!(raw::parallel_get(&objects, 70_001, 4).await.is_err());
-    assert_eq!((buckets[0].list("raw").await.unwrap().len(), buckets[1].list("raw").await.unwrap().len()), (11, 10));
+    assert_eq!(
+        (buckets[0].list("raw").await.unwrap().len(), buckets[1].list("raw").await.unwrap().len()),
+        (11, 10)
+    );
 }
 
 async fn suite(bucket: Shared) {

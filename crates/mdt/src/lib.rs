@@ -349,10 +349,11 @@ impl Mdt {
         while out.len() < limit && from < *end {
             // Changes first: a txg that becomes durable between the two reads is then seen twice, never missed.
             let changed = self.rows.changed_in(&from, end);
-            let stored = self.db.scan(&from, end, limit - out.len() + 1).await?;
+            let room = limit - out.len();
+            let stored = self.db.scan(&from, end, room.saturating_add(1)).await?;
             // Beyond the last row that the database gave there may be more of its rows, so only what lies before
             // it is known to be complete.
-            let whole = stored.len() <= limit - out.len();
+            let whole = stored.len() <= room;
             let upto = if whole { end.clone() } else { stored[stored.len() - 1].0.clone() };
             let mut merged: std::collections::BTreeMap<Key, rows::Row> =
                 stored.into_iter().filter(|(k, _)| *k < upto).map(|(k, v)| (k, Some(v))).collect();

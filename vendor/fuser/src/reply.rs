@@ -741,6 +741,11 @@ impl ReplyDirectory {
         }
     }
 
+    /// tarn: Bytes that the kernel has room for
+    pub fn size(&self) -> usize {
+        self.data.max_size()
+    }
+
     /// Add an entry to the directory reply buffer. Returns true if the buffer is full.
     /// A transparent offset value can be provided for each entry. The kernel uses these
     /// value to request the next entries in further readdir calls
@@ -789,6 +794,11 @@ impl ReplyDirectoryPlus {
             reply: Reply::new(unique, sender),
             buf: DirEntPlusList::new(size),
         }
+    }
+
+    /// tarn: Bytes that the kernel has room for
+    pub fn size(&self) -> usize {
+        self.buf.max_size()
     }
 
     /// Add an entry to the directory reply buffer. Returns true if the buffer is full.

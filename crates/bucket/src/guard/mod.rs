@@ -11,7 +11,8 @@
 //! - **A lost reply is not a lost race.** A create whose earlier attempt failed may find its own object: it is
 //!   read back, and is ours if it holds our bytes. Bodies of two creators must differ for that, as Tarn's do by
 //!   their trailers' nonces.
-//! - **A sync is never tried again.** A failed one may have lost writes, and a second one would not say so.
+//! - **A sync is never tried again.** A failed one may have lost writes, and a second one would not say so. Nor
+//!   does it wait for a turn: someone's fsync waits for it, and it is no load of its own.
 //! - **A short read is checked.** If the object is long enough for what was asked, it is a failure.
 
 mod limit;
@@ -85,7 +86,7 @@ impl Default for OpenOptions {
 pub fn open(url: &str, options: &OpenOptions) -> Result<Arc<Guarded>> {
     let (bucket, concurrency): (Arc<dyn Bucket>, usize) = match Location::parse(url)? {
         Location::S3(s3) => {
-            let s3 = S3Bucket::open(&s3, &options.environment, options.deadline)?;
+            let s3 = S3Bucket::open(&s3, &options.environment)?;
             (Arc::new(s3), DEFAULT_CONCURRENCY_S3)
         }
         Location::Local(path) => (Arc::new(LocalBucket::open(&path)?), DEFAULT_CONCURRENCY_LOCAL),
@@ -218,9 +219,17 @@ impl Guarded {
     }
 
     /// Waits for a turn, as long as the store goes on answering others. Gives the time spent waiting.
-    async fn turn(&self, start: Instant, cutoff: Option<Instant>) -> Option<(Permit<'_>, Duration)> {
+    async fn turn(
+        &self,
+        operation: Operation,
+        start: Instant,
+        cutoff: Option<Instant>,
+    ) -> Option<(Option<Permit<'_>>, Duration)> {
+        if operation == Operation::Sync {
+            return Some((None, Duration::ZERO));
+        }
         if let Some(permit) = self.limit.try_acquire() {
-            return Some((permit, Duration::ZERO));
+            return Some((Some(permit), Duration::ZERO));
         }
         let asked = Instant::now();
         let _queued = Queued::new(&self.queued);
@@ -228,7 +237,7 @@ impl Guarded {
         loop {
             let until = cutoff.unwrap_or_else(|| self.cutoff(start));
             match timeout_at(until, &mut turn).await {
-                Ok(permit) => return Some((permit, asked.elapsed())),
+                Ok(permit) => return Some((Some(permit), asked.elapsed())),
                 Err(_) if cutoff.is_none() && self.cutoff(start) > until => {}
                 Err(_) => return None,
             }
@@ -247,7 +256,7 @@ impl Guarded {
         let mut call = Call { operation, key, attempts: 0 };
         let (mut cutoff, mut last) = (None, None);
         loop {
-            let Some((permit, queued)) = self.turn(start, cutoff).await else {
+            let Some((permit, queued)) = self.turn(operation, start, cutoff).await else {
                 return Err(self.give_up(&call, start, last));
             };
             let until = *cutoff.get_or_insert_with(|| self.cutoff(start));

@@ -36,6 +36,8 @@ const ABORT_TRIES: usize = 4;
 const ABORT_PAUSE: Duration = Duration::from_secs(1);
 /// Connections kept open to the store while nothing uses them.
 const IDLE_CONNECTIONS: usize = 512;
+/// No request takes longer, whoever waits for it.
+const REQUEST_LIMIT: Duration = Duration::from_secs(300);
 /// How long a connection may take to open.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -50,19 +52,15 @@ pub struct S3Bucket {
 }
 
 impl S3Bucket {
-    /// Opens the bucket without asking it anything. No request takes longer than `request_limit`.
-    pub fn open(
-        location: &S3Location,
-        environment: &Environment,
-        request_limit: Duration,
-    ) -> Result<S3Bucket> {
+    /// Opens the bucket without asking it anything.
+    pub fn open(location: &S3Location, environment: &Environment) -> Result<S3Bucket> {
         let url = Location::S3(location.clone()).url();
         let (builder, endpoint) = aws::builder(&url, location, environment)?;
         let client = ClientOptions::new()
             .with_allow_http(endpoint.starts_with("http://"))
             .with_http1_only()
-            .with_connect_timeout(CONNECT_LIMIT.min(request_limit))
-            .with_timeout(request_limit)
+            .with_connect_timeout(CONNECT_LIMIT)
+            .with_timeout(REQUEST_LIMIT)
             .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
             .with_pool_idle_timeout(Duration::from_secs(30));
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };

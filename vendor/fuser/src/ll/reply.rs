@@ -493,6 +493,9 @@ impl From<DirEntList> for ResponseData {
 }
 
 impl DirEntList {
+    pub(crate) fn max_size(&self) -> usize {
+        self.0.max_size
+    }
     pub(crate) fn new(max_size: usize) -> Self {
         Self(EntListBuf::new(max_size))
     }
@@ -557,6 +560,9 @@ impl From<DirEntPlusList> for ResponseData {
 }
 
 impl DirEntPlusList {
+    pub(crate) fn max_size(&self) -> usize {
+        self.0.max_size
+    }
     pub(crate) fn new(max_size: usize) -> Self {
         Self(EntListBuf::new(max_size))
     }
