@@ -26,6 +26,7 @@ ROWS = [
     ("posix", "calls and corners that programs rely on"),
     ("space", "deleted space returns, full pools"),
     ("crash", "kill -9 and what was acknowledged"),
+    ("integrity", "damage is found, and is never wrong data"),
     ("ownership", "one host at a time"),
     ("cli", "verbs, columns and bad input"),
     ("s3", "a pool on an S3 server"),
