@@ -1,0 +1,315 @@
+//! Where S3 credentials, region and endpoint are found: the places that the AWS tools use, in their order.
+//!
+//! What the bucket's name says comes first, then the environment (`AWS_*`), then the profile files
+//! (`~/.aws/credentials` and `~/.aws/config`, by `AWS_PROFILE`), then web identity, container and instance
+//! metadata, which `object_store` asks by itself. Secrets stay in the types of `object_store`, whose `Debug`
+//! hides them, and in [`Profile`], which has none.
+
+use crate::url::S3Location;
+use crate::{Error, Result};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
+use object_store::client::CredentialProvider;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long credentials from a profile file are used before the file is read again: tools that renew them
+/// write them there.
+const REREAD: Duration = Duration::from_secs(30);
+
+/// The environment variables that matter here, taken once, so that a test can give its own.
+#[derive(Clone, Default)]
+pub struct Environment(HashMap<String, String>);
+
+impl Environment {
+    /// Those of the process.
+    pub fn of_process() -> Environment {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        let wanted = |name: &str| name.starts_with("AWS_") || name == "HOME";
+        Environment(std::env::vars_os().filter_map(text).filter(|(name, _)| wanted(name)).collect())
+    }
+
+    pub fn of<const N: usize>(variables: [(&str, &str); N]) -> Environment {
+        Environment(variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
+    }
+
+    /// The variable's value, unless it is unset or empty.
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The file that `variable` names, or `~/.aws/default`.
+    fn file(&self, variable: &str, default: &str) -> Option<PathBuf> {
+        let named = self.get(variable).map(PathBuf::from);
+        named.or_else(|| Some(PathBuf::from(self.get("HOME")?).join(".aws").join(default)))
+    }
+}
+
+/// What the profile files say of one profile. Has no `Debug`, for it holds secrets.
+#[derive(Default)]
+struct Profile(HashMap<String, String>);
+
+impl Profile {
+    fn load(environment: &Environment, name: &str) -> Profile {
+        let mut values = HashMap::new();
+        let section = if name == "default" { name.to_string() } else { format!("profile {name}") };
+        let files = [
+            (environment.file("AWS_CONFIG_FILE", "config"), section.as_str()),
+            (environment.file("AWS_SHARED_CREDENTIALS_FILE", "credentials"), name),
+        ];
+        for (file, section) in files {
+            if let Some(text) = file.and_then(|path| std::fs::read_to_string(path).ok()) {
+                values.extend(read_section(&text, section));
+            }
+        }
+        Profile(values)
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn credential(&self) -> Option<AwsCredential> {
+        Some(AwsCredential {
+            key_id: self.get("aws_access_key_id")?.to_string(),
+            secret_key: self.get("aws_secret_access_key")?.to_string(),
+            token: self.get("aws_session_token").map(str::to_string),
+        })
+    }
+}
+
+/// The values of one `[section]`. Indented lines belong to a value that Tarn does not use.
+fn read_section(text: &str, section: &str) -> HashMap<String, String> {
+    let mut values = HashMap::new();
+    let mut inside = false;
+    for line in text.lines().filter(|line| !line.starts_with([' ', '\t', '#', ';'])) {
+        if let Some(name) = line.trim_end().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            inside = name.split_whitespace().eq(section.split_whitespace());
+        } else if let (true, Some((name, value))) = (inside, line.split_once('=')) {
+            values.insert(name.trim().to_ascii_lowercase(), value.trim().to_string());
+        }
+    }
+    values
+}
+
+/// Gives the credentials of a profile, and the new ones when the file has changed.
+struct ProfileCredentials {
+    environment: Environment,
+    profile: String,
+    last: Mutex<(Instant, Arc<AwsCredential>)>,
+}
+
+impl std::fmt::Debug for ProfileCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProfileCredentials").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl CredentialProvider for ProfileCredentials {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let mut last = self.last.lock();
+        if last.0.elapsed() > REREAD {
+            // A file that is being rewritten may lack them for a moment: the old ones stay.
+            let fresh = Profile::load(&self.environment, &self.profile).credential();
+            *last = (Instant::now(), fresh.map_or_else(|| last.1.clone(), Arc::new));
+        }
+        Ok(last.1.clone())
+    }
+}
+
+/// A builder with credentials, region, endpoint and style for `location`, and the endpoint's URL for messages.
+pub(crate) fn builder(
+    url: &str,
+    location: &S3Location,
+    environment: &Environment,
+) -> Result<(AmazonS3Builder, String)> {
+    let named = location.profile.as_deref();
+    let name = named.or(environment.get("AWS_PROFILE")).unwrap_or("default");
+    let profile = Profile::load(environment, name);
+    if named.is_some() && profile.0.is_empty() {
+        return Err(Error::Config(format!(
+            "{url}: no profile {name} in ~/.aws/credentials or ~/.aws/config"
+        )));
+    }
+    let mut builder = from_environment(environment, named.is_some());
+    let in_environment =
+        environment.get("AWS_ACCESS_KEY_ID").or(environment.get("AWS_SECRET_ACCESS_KEY")).is_some();
+    if named.is_some() || !in_environment {
+        builder = with_profile(builder, url, name, &profile, environment, named.is_some())?;
+    }
+    let region = location.region.as_deref();
+    if let Some(region) = region.or(match builder.get_config_value(&AmazonS3ConfigKey::Region) {
+        Some(_) => None,
+        None => profile.get("region"),
+    }) {
+        builder = builder.with_region(region);
+    }
+    let of_environment = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+    let endpoint = location
+        .endpoint
+        .as_deref()
+        .or_else(|| of_environment.iter().find_map(|variable| environment.get(variable)))
+        .or_else(|| profile.get("endpoint_url"));
+    Ok(with_endpoint(builder, location, endpoint))
+}
+
+fn from_environment(environment: &Environment, without_credentials: bool) -> AmazonS3Builder {
+    use AmazonS3ConfigKey as Key;
+    let mut builder = AmazonS3Builder::new();
+    for name in environment.0.keys() {
+        let Some(value) = environment.get(name) else { continue };
+        match name.to_ascii_lowercase().parse::<Key>() {
+            // The bucket and where it is are this crate's to say.
+            Err(_) | Ok(Key::Bucket | Key::Endpoint | Key::S3Endpoint | Key::VirtualHostedStyleRequest) => {}
+            Ok(Key::AccessKeyId | Key::SecretAccessKey | Key::Token) if without_credentials => {}
+            Ok(key) => builder = builder.with_config(key, value),
+        }
+    }
+    builder
+}
+
+fn with_profile(
+    builder: AmazonS3Builder,
+    url: &str,
+    name: &str,
+    profile: &Profile,
+    environment: &Environment,
+    must: bool,
+) -> Result<AmazonS3Builder> {
+    if let Some(credential) = profile.credential() {
+        return Ok(builder.with_credentials(Arc::new(ProfileCredentials {
+            environment: environment.clone(),
+            profile: name.to_string(),
+            last: Mutex::new((Instant::now(), Arc::new(credential))),
+        })));
+    }
+    let foreign =
+        ["sso_session", "sso_start_url", "credential_process", "source_profile", "credential_source"];
+    match foreign.into_iter().find(|way| profile.get(way).is_some()) {
+        Some(way) => Err(Error::Config(format!(
+            "{url}: profile {name} uses {way}, which Tarn does not follow: put keys into the environment with \
+             `aws configure export-credentials --profile {name} --format env`"
+        ))),
+        None if must => Err(Error::Config(format!("{url}: profile {name} has no aws_access_key_id"))),
+        None => Ok(builder),
+    }
+}
+
+/// Sets where the bucket is. With an endpoint of its own it is named in the path, unless the name says
+/// otherwise; at AWS it is named in the host, unless dots in it would break TLS.
+fn with_endpoint(
+    builder: AmazonS3Builder,
+    location: &S3Location,
+    endpoint: Option<&str>,
+) -> (AmazonS3Builder, String) {
+    let virtual_host = location.virtual_host.unwrap_or(endpoint.is_none() && !location.bucket.contains('.'));
+    let mut builder = builder
+        .with_bucket_name(&location.bucket)
+        .with_virtual_hosted_style_request(virtual_host)
+        .with_unsigned_payload(
+            location.unsigned_payload.unwrap_or_else(|| !endpoint.is_some_and(is_exposed)),
+        );
+    let Some(endpoint) = endpoint else {
+        let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+        let region = region.unwrap_or_else(|| "us-east-1".into());
+        return (builder, format!("https://s3.{region}.amazonaws.com"));
+    };
+    builder = builder.with_allow_http(endpoint.starts_with("http://"));
+    let place = match endpoint.split_once("://") {
+        Some((scheme, host)) if virtual_host => format!("{scheme}://{}.{host}", location.bucket),
+        _ => endpoint.to_string(),
+    };
+    (builder.with_endpoint(place), endpoint.to_string())
+}
+
+/// Whether what is sent to the endpoint can be changed on its way: neither TLS nor this host's own loopback
+/// protects it, so that every byte should be signed. To sign them costs more than all else that a PUT does here.
+fn is_exposed(endpoint: &str) -> bool {
+    let Ok(url) = ::url::Url::parse(endpoint) else { return true };
+    let loopback = match url.host() {
+        Some(::url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(::url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(::url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    };
+    url.scheme() != "https" && !loopback
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Location;
+
+    const FILES: &str = "[default]\naws_access_key_id = DEF\naws_secret_access_key=defsecret\n\n[lab]\n\
+        # a comment\naws_access_key_id=LAB\naws_secret_access_key = labsecret\naws_session_token=labtoken\n\
+        s3 =\n  aws_access_key_id = nested\n[sso]\nsso_session=x\n";
+    const CONFIG: &str = "[default]\nregion=eu-north-1\n[profile lab]\nregion = eu-west-3\n\
+        endpoint_url = http://lab:9000\n";
+
+    async fn found(name: &str, extra: &[(&str, &str)]) -> Result<(String, String, String)> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join(".aws")).unwrap();
+        std::fs::write(dir.path().join(".aws/credentials"), FILES).unwrap();
+        std::fs::write(dir.path().join(".aws/config"), CONFIG).unwrap();
+        let mut environment = Environment::of([("HOME", dir.path().to_str().unwrap())]);
+        environment.0.extend(extra.iter().map(|(k, v)| (k.to_string(), v.to_string())));
+        let Ok(Location::S3(location)) = Location::parse(name) else { panic!("{name}") };
+        let (builder, endpoint) = builder(name, &location, &environment)?;
+        let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_default();
+        let store = builder.build().unwrap();
+        let credential = store.credentials().get_credential().await.unwrap();
+        for shown in [format!("{store:?}"), format!("{credential:?}")] {
+            for secret in ["labsecret", "defsecret", "envsecret", "labtoken"] {
+                assert!(!shown.contains(secret), "{shown}");
+            }
+        }
+        Ok((credential.key_id.clone(), region, endpoint))
+    }
+
+    #[tokio::test]
+    async fn name_then_environment_then_profile() {
+        let text = |a: &str, b: &str, c: &str| (a.to_string(), b.to_string(), c.to_string());
+        let keys = [("AWS_ACCESS_KEY_ID", "ENV"), ("AWS_SECRET_ACCESS_KEY", "envsecret")];
+        let north = "https://s3.eu-north-1.amazonaws.com";
+        assert_eq!(found("s3://b", &[]).await.unwrap(), text("DEF", "eu-north-1", north));
+        let lab = text("LAB", "eu-west-3", "http://lab:9000");
+        assert_eq!(found("s3://b", &[("AWS_PROFILE", "lab")]).await.unwrap(), lab);
+        assert_eq!(found("s3://b?profile=lab", &keys).await.unwrap(), lab);
+        let env = found("s3://b", &[keys[0], keys[1], ("AWS_REGION", "r")]).await.unwrap();
+        assert_eq!(env, text("ENV", "r", "https://s3.r.amazonaws.com"));
+        let named = "s3://b?region=x&endpoint=http://h:1";
+        let all = [keys[0], keys[1], ("AWS_REGION", "r"), ("AWS_ENDPOINT_URL_S3", "http://e")];
+        assert_eq!(found(named, &all).await.unwrap(), text("ENV", "x", "http://h:1"));
+    }
+
+    #[test]
+    fn bodies_are_signed_where_nothing_else_protects_them() {
+        for (endpoint, exposed) in [
+            ("http://10.0.0.1:9000", true),
+            ("http://127.0.0.1.example.org", true),
+            ("http://127.0.0.1:9000", false),
+            ("http://[::1]:9000", false),
+            ("http://localhost:9000", false),
+            ("https://10.0.0.1", false),
+        ] {
+            assert_eq!(is_exposed(endpoint), exposed, "{endpoint}");
+        }
+    }
+
+    #[tokio::test]
+    async fn profiles_that_cannot_be_used_are_named() {
+        for (name, part) in
+            [("s3://b?profile=nobody", "no profile nobody"), ("s3://b?profile=sso", "sso_session")]
+        {
+            let error = found(name, &[]).await.unwrap_err();
+            assert!(matches!(&error, Error::Config(text) if text.contains(part)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Memory for object bodies that is used again and again.
+//!
+//! The first touch of fresh memory costs a page fault per 4 KiB and runs at a fraction of memory speed, slower
+//! than the buckets it is filled from. So large bodies are read into buffers that return here when the last
+//! [`Bytes`] that shows them is dropped, and the next body finds its pages in place.
+//!
+//! Buffers come in classes, four to each doubling, so that at most a quarter of one is unused (and never
+//! touched, so it costs no memory). What lies here unused is bounded; see [`set_idle_limit`].
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Bodies smaller than this many bytes come from the allocator, which keeps such memory itself.
+pub const SMALLEST: usize = 64 << 10;
+/// Default of [`set_idle_limit`] in bytes.
+pub const DEFAULT_IDLE_LIMIT: usize = 256 << 20;
+
+static IDLE: Mutex<Idle> = Mutex::new(Idle { classes: BTreeMap::new(), bytes: 0 });
+static IDLE_LIMIT: AtomicUsize = AtomicUsize::new(DEFAULT_IDLE_LIMIT);
+static LENT: AtomicUsize = AtomicUsize::new(0);
+
+struct Idle {
+    classes: BTreeMap<usize, Vec<Box<[u8]>>>,
+    bytes: usize,
+}
+
+/// Sets how many bytes of unused buffers are kept for the process; what is above is freed at once.
+pub fn set_idle_limit(bytes: usize) {
+    IDLE_LIMIT.store(bytes, Relaxed);
+    let mut freed = Vec::new();
+    let mut idle = IDLE.lock();
+    while idle.bytes > bytes {
+        let Some((&class, _)) = idle.classes.iter().next_back() else { break };
+        let buffers = idle.classes.remove(&class).unwrap_or_default();
+        idle.bytes -= class * buffers.len();
+        freed.push(buffers);
+    }
+    drop(idle);
+}
+
+/// Bytes of buffers that are unused now.
+pub fn idle_bytes() -> usize {
+    IDLE.lock().bytes
+}
+
+/// Bytes of buffers that are in use now, or pinned by a [`Bytes`] that shows a part of them.
+pub fn lent_bytes() -> usize {
+    LENT.load(Relaxed)
+}
+
+/// The class of a body of `len` bytes: the next of four steps to each doubling.
+fn class_of(len: usize) -> usize {
+    let len = len.max(SMALLEST);
+    let step = (1usize << (usize::BITS - 1 - len.leading_zeros())) / 4;
+    len.div_ceil(step) * step
+}
+
+/// A buffer being filled; [`Buffer::freeze`] makes it a body.
+pub struct Buffer {
+    memory: Box<[u8]>,
+    len: usize,
+}
+
+impl Buffer {
+    /// A buffer that shows `len` bytes of unspecified content.
+    pub fn new(len: usize) -> Buffer {
+        if len < SMALLEST {
+            return Buffer { memory: vec![0; len].into_boxed_slice(), len };
+        }
+        let class = class_of(len);
+        let found = {
+            let mut idle = IDLE.lock();
+            let found = idle.classes.get_mut(&class).and_then(Vec::pop);
+            idle.bytes -= found.as_ref().map_or(0, |memory| memory.len());
+            found
+        };
+        LENT.fetch_add(class, Relaxed);
+        Buffer { memory: found.unwrap_or_else(|| vec![0; class].into_boxed_slice()), len }
+    }
+
+    /// Shows only the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// The body; its memory comes back here when the last part of it is dropped.
+    pub fn freeze(self) -> Bytes {
+        match self.len {
+            0 => Bytes::new(),
+            _ => Bytes::from_owner(self),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory[..self.len]
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.len]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let class = self.memory.len();
+        if class < SMALLEST {
+            return;
+        }
+        LENT.fetch_sub(class, Relaxed);
+        let memory = std::mem::take(&mut self.memory);
+        let mut idle = IDLE.lock();
+        if idle.bytes + class <= IDLE_LIMIT.load(Relaxed) {
+            idle.bytes += class;
+            idle.classes.entry(class).or_default().push(memory);
+        } else {
+            drop(idle);
+            drop(memory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_waste_at_most_a_quarter() {
+        for len in [1, SMALLEST, SMALLEST + 1, 100_000, 4 << 20, (4 << 20) + 1, 5 << 20, (64 << 20) - 1] {
+            let class = class_of(len);
+            assert!(class >= len && class as f64 <= len.max(SMALLEST) as f64 * 1.25 + 1.0, "{len} {class}");
+            assert_eq!(class_of(class), class);
+        }
+    }
+
+    #[test]
+    fn memory_comes_back_when_the_last_part_is_dropped() {
+        // A size that nothing else in this process uses.
+        let len = 77 << 20;
+        let mut buffer = Buffer::new(len);
+        buffer.as_mut()[len - 1] = 7;
+        let address = buffer.as_ref().as_ptr();
+        let body = buffer.freeze();
+        let part = body.slice(len - 1..);
+        drop(body);
+        assert_ne!(Buffer::new(len).as_ref().as_ptr(), address);
+        assert_eq!(part[0], 7);
+        drop(part);
+        let addresses: Vec<_> =
+            [Buffer::new(len), Buffer::new(len)].iter().map(|b| b.as_ref().as_ptr()).collect();
+        assert!(addresses.contains(&address));
+    }
+}

@@ -1,0 +1,48 @@
+//! How a bucket fails.
+
+use thiserror::Error;
+
+/// What went wrong with a bucket, by what the caller can do about it. The text names the bucket and the key.
+#[derive(Debug, Clone, Error)]
+pub enum Error {
+    /// No object of that key.
+    #[error("{0}: no such object")]
+    NotFound(String),
+    /// Create-if-absent found an object there.
+    #[error("{0}: object exists")]
+    Exists(String),
+    /// The store is full.
+    #[error("{0}: no space left")]
+    NoSpace(String),
+    /// The store refused the credentials or the action.
+    #[error("{0}")]
+    Denied(String),
+    /// The deadline passed; the last failure is in the text.
+    #[error("{0}")]
+    Timeout(String),
+    /// What the administrator named cannot be used; the text says why and what to do.
+    #[error("{0}")]
+    Config(String),
+    /// Anything else, retried until the deadline where that could help.
+    #[error("{0}")]
+    Io(String),
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Whether the same request may well succeed when it is made again.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Error::Io(_) | Error::Timeout(_))
+    }
+
+    /// Whether the store did answer, and only the answer is not what was hoped for.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Error::NotFound(_) | Error::Exists(_))
+    }
+}
+
+/// `URL: key`, as error texts name an object.
+pub(crate) fn object(url: &str, key: &str) -> String {
+    format!("{url}: {key}")
+}

@@ -1,0 +1,470 @@
+//! The wrapper that every vdev uses: how many requests at once, what is tried again and for how long, and what
+//! is counted.
+//!
+//! - **A call ends.** It waits for its turn, makes attempts with pauses between them, and ends at its cutoff
+//!   with [`Error::Timeout`]. The cutoff is the deadline counted from the call, or, while it waits for its first
+//!   turn, from the last answer the store gave to anyone: a long queue before a slow store is no failure, a queue
+//!   before a silent one is.
+//! - **An attempt ends.** A store that accepts a request and never answers costs one attempt's limit.
+//! - **Only what may pass is tried again**: what [`Error::is_transient`] says. Pauses double, each drawn at random
+//!   from nothing to its bound, so that many clients do not come back together.
+//! - **A lost reply is not a lost race.** A create whose earlier attempt failed may find its own object: it is
+//!   read back, and is ours if it holds our bytes. Bodies of two creators must differ for that, as Tarn's do by
+//!   their trailers' nonces.
+//! - **A sync is never tried again.** A failed one may have lost writes, and a second one would not say so. Nor
+//!   does it wait for a turn: someone's fsync waits for it, and it is no load of its own.
+//! - **A short read is checked.** If the object is long enough for what was asked, it is a failure.
+
+mod limit;
+mod stats;
+
+pub use stats::{HistogramStats, OperationStats, StatsSnapshot};
+
+use crate::aws::Environment;
+use crate::error::object;
+use crate::key::check;
+use crate::local::LocalBucket;
+use crate::memory::MemoryBucket;
+use crate::s3::S3Bucket;
+use crate::store::body_len;
+use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result};
+use bytes::Bytes;
+use limit::{Limit, Permit};
+use parking_lot::Mutex;
+use rand::RngExt;
+use stats::Stats;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// How long a call may take, by default.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
+/// How long an attempt may take, by default.
+pub const DEFAULT_ATTEMPT: Duration = Duration::from_secs(30);
+/// Requests at once, by default: a store at the network's other end needs many to fill the line, and a disk
+/// serves few at a time.
+pub const DEFAULT_CONCURRENCY_S3: usize = 64;
+pub const DEFAULT_CONCURRENCY_LOCAL: usize = 16;
+/// The first pause between attempts is at most this, and each next one at most twice as long, up to
+/// [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Keys in one delete request.
+const DELETE_BATCH: usize = 1000;
+/// How long [`Guarded::check`] waits.
+const CHECK_LIMIT: Duration = Duration::from_secs(10);
+
+/// How a bucket is opened. The default is right for a pool.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Requests at once; by the kind of store if not given.
+    pub concurrency: Option<usize>,
+    /// How long a call may take.
+    pub deadline: Duration,
+    /// How long an attempt may take, within the deadline.
+    pub attempt: Duration,
+    /// Where credentials are looked for.
+    pub environment: Environment,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            concurrency: None,
+            deadline: DEFAULT_DEADLINE,
+            attempt: DEFAULT_ATTEMPT,
+            environment: Environment::of_process(),
+        }
+    }
+}
+
+/// Opens the bucket of that name (see [`crate::url`]). A local directory must be there; a store on the network
+/// is not asked: see [`Guarded::check`].
+pub fn open(url: &str, options: &OpenOptions) -> Result<Arc<Guarded>> {
+    let (bucket, concurrency): (Arc<dyn Bucket>, usize) = match Location::parse(url)? {
+        Location::S3(s3) => {
+            let s3 = S3Bucket::open(&s3, &options.environment)?;
+            (Arc::new(s3), DEFAULT_CONCURRENCY_S3)
+        }
+        Location::Local(path) => (Arc::new(LocalBucket::open(&path)?), DEFAULT_CONCURRENCY_LOCAL),
+        Location::Memory(name) => (Arc::new(MemoryBucket::named(&name)), DEFAULT_CONCURRENCY_LOCAL),
+    };
+    let concurrency = Some(options.concurrency.unwrap_or(concurrency));
+    Ok(Guarded::new(bucket, &OpenOptions { concurrency, ..options.clone() }))
+}
+
+/// A bucket with a limit, retries, a deadline and counters.
+pub struct Guarded {
+    inner: Arc<dyn Bucket>,
+    limit: Limit,
+    /// Milliseconds.
+    deadline: AtomicU64,
+    /// Milliseconds.
+    attempt: AtomicU64,
+    opened: Instant,
+    /// When the store last answered anyone, in milliseconds after `opened`.
+    answered: AtomicU64,
+    queued: AtomicU64,
+    failures_in_a_row: AtomicU64,
+    last_error: Mutex<Option<(String, Instant)>>,
+    stats: Stats,
+}
+
+/// A request waits for its turn; counted until this is dropped.
+struct Queued<'a>(&'a AtomicU64);
+
+impl<'a> Queued<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Relaxed);
+        Queued(count)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guarded").field("url", &self.url()).finish_non_exhaustive()
+    }
+}
+
+/// What a call is about: its kind, its key (or the prefix, or nothing), and the number of its next attempt.
+struct Call<'a> {
+    operation: Operation,
+    key: &'a str,
+    attempts: u32,
+}
+
+impl Guarded {
+    /// Guards any bucket; `concurrency` is a local bucket's if not given.
+    pub fn new(inner: Arc<dyn Bucket>, options: &OpenOptions) -> Arc<Guarded> {
+        let guarded = Guarded {
+            inner,
+            limit: Limit::new(options.concurrency.unwrap_or(DEFAULT_CONCURRENCY_LOCAL)),
+            deadline: AtomicU64::new(0),
+            attempt: AtomicU64::new(0),
+            opened: Instant::now(),
+            answered: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+            failures_in_a_row: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+            stats: Stats::new(),
+        };
+        guarded.set_deadline(options.deadline);
+        guarded.set_attempt(options.attempt);
+        Arc::new(guarded)
+    }
+
+    /// Sets how many requests may be under way at once, for the next ones.
+    pub fn set_concurrency(&self, concurrency: usize) {
+        self.limit.set(concurrency);
+    }
+
+    /// Sets how long a call may take, for calls that have not had their first turn yet.
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.deadline.store(deadline.as_millis() as u64, Relaxed);
+    }
+
+    /// Sets how long an attempt may take, for the next ones.
+    pub fn set_attempt(&self, attempt: Duration) {
+        self.attempt.store(attempt.as_millis() as u64, Relaxed);
+    }
+
+    /// Asks the bucket once whether it can be used, and says within seconds why not: for who names a bucket and
+    /// waits for the answer.
+    pub async fn check(&self) -> Result<()> {
+        let limit = CHECK_LIMIT.min(Duration::from_millis(self.deadline.load(Relaxed)));
+        // A folder that nobody uses: a bucket is not listed for being asked.
+        match tokio::time::timeout(limit, self.inner.list_page("tarn-check", None)).await {
+            Ok(answer) => answer.map(drop),
+            Err(_) => Err(Error::Timeout(format!("{}: no answer within {} s", self.url(), limit.as_secs()))),
+        }
+    }
+
+    /// What this vdev did since it was opened.
+    pub fn stats(&self) -> StatsSnapshot {
+        let operations = self.stats.snapshot();
+        let busy = operations.values().map(|operation| operation.in_flight).sum();
+        let last_error = self.last_error.lock().clone();
+        StatsSnapshot {
+            url: self.url().to_string(),
+            concurrency: self.limit.get(),
+            busy,
+            idle: (self.limit.get() as u64).saturating_sub(busy),
+            queued: self.queued.load(Relaxed),
+            failures_in_a_row: self.failures_in_a_row.load(Relaxed),
+            last_error: last_error.map(|(text, at)| (text, at.elapsed().as_millis() as u64)),
+            operations,
+        }
+    }
+
+    /// When a call that began at `start` and has had no turn yet is to end, as things stand.
+    fn cutoff(&self, start: Instant) -> Instant {
+        let answered = self.opened + Duration::from_millis(self.answered.load(Relaxed));
+        start.max(answered) + Duration::from_millis(self.deadline.load(Relaxed))
+    }
+
+    fn heard(&self) {
+        self.answered.store(self.opened.elapsed().as_millis() as u64, Relaxed);
+        if self.failures_in_a_row.load(Relaxed) > 0 {
+            self.failures_in_a_row.store(0, Relaxed);
+        }
+    }
+
+    /// Waits for a turn, as long as the store goes on answering others. Gives the time spent waiting.
+    async fn turn(
+        &self,
+        operation: Operation,
+        start: Instant,
+        cutoff: Option<Instant>,
+    ) -> Option<(Option<Permit<'_>>, Duration)> {
+        if operation == Operation::Sync {
+            return Some((None, Duration::ZERO));
+        }
+        if let Some(permit) = self.limit.try_acquire() {
+            return Some((Some(permit), Duration::ZERO));
+        }
+        let asked = Instant::now();
+        let _queued = Queued::new(&self.queued);
+        let mut turn = std::pin::pin!(self.limit.acquire());
+        loop {
+            let until = cutoff.unwrap_or_else(|| self.cutoff(start));
+            match timeout_at(until, &mut turn).await {
+                Ok(permit) => return Some((Some(permit), asked.elapsed())),
+                Err(_) if cutoff.is_none() && self.cutoff(start) > until => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Runs attempts until one succeeds, fails for good, or the time is over. `attempt` is told whether it
+    /// repeats one that failed.
+    async fn call<T, F: Future<Output = Result<T>>>(
+        &self,
+        operation: Operation,
+        key: &str,
+        mut attempt: impl FnMut(bool) -> F,
+    ) -> Result<T> {
+        let start = Instant::now();
+        let mut call = Call { operation, key, attempts: 0 };
+        let (mut cutoff, mut last) = (None, None);
+        loop {
+            let Some((permit, queued)) = self.turn(operation, start, cutoff).await else {
+                return Err(self.give_up(&call, start, last));
+            };
+            let until = *cutoff.get_or_insert_with(|| self.cutoff(start));
+            let error = match self.attempt(&call, queued, until, attempt(call.attempts > 0)).await {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            drop(permit);
+            call.attempts += 1;
+            if !error.is_transient() || operation == Operation::Sync {
+                if !error.is_answer() {
+                    self.stats.of(operation).give_up();
+                    self.failures_in_a_row.fetch_add(1, Relaxed);
+                }
+                return Err(error);
+            }
+            let pause = pause(call.attempts);
+            if Instant::now() + pause >= until {
+                return Err(self.give_up(&call, start, Some(error)));
+            }
+            tracing::debug!(bucket = self.url(), operation = operation.name(), key, %error, "trying again");
+            last = Some(error);
+            sleep(pause).await;
+        }
+    }
+
+    async fn attempt<T>(
+        &self,
+        call: &Call<'_>,
+        queued: Duration,
+        until: Instant,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let counted = self.stats.of(call.operation).begin(queued, call.attempts > 0);
+        let limit = match call.operation {
+            // There is no second attempt to leave time for.
+            Operation::Sync => until,
+            _ => until.min(Instant::now() + Duration::from_millis(self.attempt.load(Relaxed))),
+        };
+        let result = match timeout_at(limit, request).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::Timeout(format!("{}: no answer in time", self.name(call)))),
+        };
+        let failed = result.as_ref().is_err_and(|error| !error.is_answer());
+        counted.end(failed);
+        match &result {
+            Err(error) if failed => *self.last_error.lock() = Some((error.to_string(), Instant::now())),
+            _ => self.heard(),
+        }
+        result
+    }
+
+    fn name(&self, call: &Call<'_>) -> String {
+        let place = if call.key.is_empty() { self.url().to_string() } else { object(self.url(), call.key) };
+        format!("{} {place}", call.operation.name())
+    }
+
+    fn give_up(&self, call: &Call<'_>, start: Instant, last: Option<Error>) -> Error {
+        self.stats.of(call.operation).give_up();
+        self.failures_in_a_row.fetch_add(1, Relaxed);
+        let why =
+            last.map_or_else(|| "it never had its turn, as nothing was answered".into(), |e| e.to_string());
+        Error::Timeout(format!(
+            "{}: given up after {:.1} s and {} attempts: {why}",
+            self.name(call),
+            start.elapsed().as_secs_f64(),
+            call.attempts,
+        ))
+    }
+
+    /// One attempt of a ranged read, with its length checked.
+    async fn get_checked(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        let body = self.inner.get(key, range.clone()).await?;
+        let (got, asked) = (body.len() as u64, range.end.saturating_sub(range.start));
+        if got != asked {
+            let size = self.inner.head(key).await?.size;
+            let due = size.min(range.end).saturating_sub(range.start);
+            if got != due {
+                return Err(Error::Io(format!("{}: {key}: {got} bytes came where {due} are", self.url())));
+            }
+        }
+        Ok(body)
+    }
+
+    /// One attempt to create, or a repeated one, which may find what the first has written.
+    async fn create_or_find(&self, key: &str, body: Vec<Bytes>, repeated: bool) -> Result<()> {
+        let ours = if repeated { body.clone() } else { Vec::new() };
+        match self.inner.create(key, body).await {
+            Err(Error::Exists(place)) if repeated => {
+                let (found, size) = self.inner.get_tail(key, body_len(&ours) + 1).await?;
+                if found.len() as u64 != size.min(body_len(&ours) + 1) {
+                    return Err(Error::Io(format!("{place}: read back short")));
+                }
+                if !same(&ours, &found) {
+                    return Err(Error::Exists(place));
+                }
+                // The attempt that wrote it may have ended before it was durable.
+                self.inner.sync().await
+            }
+            other => other,
+        }
+    }
+}
+
+/// Whether the pieces joined are `whole`.
+fn same(pieces: &[Bytes], mut whole: &[u8]) -> bool {
+    let all = pieces.iter().all(|piece| match whole.split_at_checked(piece.len()) {
+        Some((start, rest)) => {
+            whole = rest;
+            start == piece
+        }
+        None => false,
+    });
+    all && whole.is_empty()
+}
+
+/// The pause before the attempt that follows `attempts` failed ones.
+fn pause(attempts: u32) -> Duration {
+    let bound = FIRST_PAUSE.saturating_mul(1 << attempts.saturating_sub(1).min(16)).min(LONGEST_PAUSE);
+    rand::rng().random_range(Duration::ZERO..=bound)
+}
+
+#[async_trait::async_trait]
+impl Bucket for Guarded {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+
+    async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        check(self.url(), key)?;
+        let body = self.call(Operation::Get, key, |_| self.get_checked(key, range.clone())).await?;
+        self.stats.of(Operation::Get).add_bytes(body.len() as u64);
+        Ok(body)
+    }
+
+    async fn get_tail(&self, key: &str, len: u64) -> Result<(Bytes, u64)> {
+        check(self.url(), key)?;
+        let get = |_| async {
+            let (body, size) = self.inner.get_tail(key, len).await?;
+            match (body.len() as u64, len.min(size)) {
+                (got, due) if got == due => Ok((body, size)),
+                (got, due) => {
+                    Err(Error::Io(format!("{}: {key}: {got} bytes came where {due} are", self.url())))
+                }
+            }
+        };
+        let (body, size) = self.call(Operation::Get, key, get).await?;
+        self.stats.of(Operation::Get).add_bytes(body.len() as u64);
+        Ok((body, size))
+    }
+
+    async fn head(&self, key: &str) -> Result<ObjectInfo> {
+        check(self.url(), key)?;
+        self.call(Operation::Head, key, |_| self.inner.head(key)).await
+    }
+
+    async fn put(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
+        check(self.url(), key)?;
+        self.call(Operation::Put, key, |_| self.inner.put(key, body.clone())).await?;
+        self.stats.of(Operation::Put).add_bytes(body_len(&body));
+        Ok(())
+    }
+
+    async fn create(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
+        check(self.url(), key)?;
+        let create = |repeated| self.create_or_find(key, body.clone(), repeated);
+        self.call(Operation::Create, key, create).await?;
+        self.stats.of(Operation::Create).add_bytes(body_len(&body));
+        Ok(())
+    }
+
+    /// Each batch is a request of its own, and they go out together.
+    async fn delete(&self, keys: &[String]) -> Result<()> {
+        keys.iter().try_for_each(|key| check(self.url(), key))?;
+        let batches = keys.chunks(DELETE_BATCH).map(|batch| {
+            let key = if batch.len() == 1 { batch[0].as_str() } else { "" };
+            self.call(Operation::Delete, key, move |_| self.inner.delete(batch))
+        });
+        futures::future::try_join_all(batches).await.map(drop)
+    }
+
+    /// Each page is a request of its own with a deadline of its own.
+    async fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        let (mut objects, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.list_page(prefix, after).await?;
+            objects.extend(page.objects);
+            after = page.next;
+            if after.is_none() {
+                objects.sort_unstable_by(|a: &ObjectInfo, b| a.key.cmp(&b.key));
+                return Ok(objects);
+            }
+        }
+    }
+
+    async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {
+        self.call(Operation::List, prefix, |_| self.inner.list_page(prefix, after.clone())).await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.call(Operation::Sync, "", |_| self.inner.sync()).await
+    }
+
+    async fn capacity(&self) -> Result<Option<Capacity>> {
+        let limit = Duration::from_millis(self.deadline.load(Relaxed));
+        match tokio::time::timeout(limit, self.inner.capacity()).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Timeout(format!("{}: its capacity was not told in time", self.url()))),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What is particular to S3: the texts of its errors, secrets that stay secret, uploads that are ended.
+
+mod common;
+
+use bytes::Bytes;
+use common::{KEY, SECRET, Server};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tarn_bucket::aws::Environment;
+use tarn_bucket::{Bucket, Error, OpenOptions, Operation, open};
+
+fn with(server: &Server, key: &str, secret: &str) -> OpenOptions {
+    let environment = Environment::of([("AWS_ACCESS_KEY_ID", key), ("AWS_SECRET_ACCESS_KEY", secret)]);
+    OpenOptions { environment, ..server.options() }
+}
+
+/// The one line that `check` and a read and a write give, each quickly.
+async fn refusal(url: &str, options: &OpenOptions) -> Error {
+    let bucket = open(url, options).unwrap();
+    let start = Instant::now();
+    let error = bucket.check().await.unwrap_err();
+    let shown = format!("{error} {error:?} {bucket:?} {:?}", bucket.stats());
+    assert!(!shown.contains(SECRET) && !shown.contains("hush"), "{shown}");
+    assert!(!error.to_string().contains('\n') && error.to_string().len() < 400, "{error}");
+    if !error.is_transient() {
+        let read = bucket.get("a/b", 0..9).await.unwrap_err();
+        let write = bucket.put("a/b", vec![Bytes::from_static(b"x")]).await.unwrap_err();
+        for other in [read, write] {
+            assert_eq!(std::mem::discriminant(&other), std::mem::discriminant(&error), "{other} {error}");
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    error
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_in_one_line() {
+    let Some(server) = Server::start() else { return };
+    let (url, options) = (server.bucket("there", ""), server.options());
+    open(&url, &options).unwrap().check().await.unwrap();
+
+    let error = refusal(&url.replace("//there", "//not-there"), &options).await;
+    assert!(matches!(&error, Error::Config(text) if text.contains("no such bucket")), "{error}");
+    let error = refusal(&url, &with(&server, KEY, "hush")).await;
+    assert!(matches!(&error, Error::Denied(text) if text.contains("AWS_SECRET_ACCESS_KEY")), "{error}");
+    let error = refusal(&url, &with(&server, "nobody", "hush")).await;
+    assert!(matches!(&error, Error::Denied(text) if text.contains("AWS_ACCESS_KEY_ID")), "{error}");
+    let error = refusal(&format!("{url}&region=eu-north-7"), &options).await;
+    assert!(matches!(&error, Error::Config(text) if text.contains("region")), "{error}");
+    let error = refusal("s3://b?endpoint=http://127.0.0.1:1", &options).await;
+    assert!(
+        matches!(&error, Error::Io(text) if text.contains("cannot connect to http://127.0.0.1:1")),
+        "{error}"
+    );
+    let error = refusal("s3://b?endpoint=http://no-such-host.invalid", &options).await;
+    assert!(matches!(&error, Error::Io(text) if text.contains("cannot connect")), "{error}");
+    let nowhere = OpenOptions {
+        environment: Environment::of([("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")]),
+        ..options
+    };
+    let error = refusal(&url, &nowhere).await;
+    assert!(matches!(&error, Error::Io(text) if text.contains("no credentials")), "{error}");
+}
+
+/// Everything below the server's own folders of a bucket for uploads that are not complete.
+fn unfinished(dir: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    entries.flatten().map(|entry| if entry.path().is_dir() { unfinished(&entry.path()) } else { 1 }).sum()
+}
+
+#[tokio::test]
+async fn an_upload_that_is_given_up_is_ended() {
+    let Some(server) = Server::start() else { return };
+    let bucket = open(&server.bucket("uploads", ""), &server.options()).unwrap();
+    let body = vec![Bytes::from(vec![7; 40 << 20])];
+    let uploads = server.dir("uploads").join(".sgwtmp/multipart");
+    let mut seen = 0;
+    for _ in 0..50 {
+        let mut put = bucket.put("large", body.clone());
+        while unfinished(&uploads) == 0 {
+            tokio::select! {
+                done = &mut put => { done.unwrap(); break }
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+        }
+        seen = unfinished(&uploads);
+        drop(put);
+        if seen > 0 {
+            break;
+        }
+    }
+    assert!(seen > 0, "no upload was seen");
+    let start = Instant::now();
+    while unfinished(&uploads) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "the upload was not ended");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_dies_and_comes_back_is_survived() {
+    let Some(server) = Server::start() else { return };
+    let bucket = open(&server.bucket("back", ""), &server.options()).unwrap();
+    bucket.put("a", vec![Bytes::from_static(b"x")]).await.unwrap();
+    server.stop();
+    let waiting = tokio::spawn({
+        let bucket = bucket.clone();
+        async move { bucket.get("a", 0..1).await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.start_again();
+    assert_eq!(waiting.await.unwrap().unwrap(), "x");
+    assert!(bucket.stats().operations[&Operation::Get].retries > 0);
+}

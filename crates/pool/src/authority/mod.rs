@@ -1,0 +1,113 @@
+//! Who may write to a pool.
+//!
+//! Two things decide it. The *label* says which host has the pool: a pool that is active for another host is
+//! imported only by force, because that host may be alive without our seeing it. The *authority* makes the decision
+//! stick among those who try:
+//! - [`host`]: for pools on this host's own disks, a lock on every local vdev, held by the process. It ends with
+//!   the process, however that ends, and no force overrides it: who holds it is alive.
+//! - [`bucket`]: numbered epochs in one bucket of the pool, each made by create-if-absent, so that of several who
+//!   try one succeeds. A higher epoch takes the pool over; force is what makes someone try although the last epoch
+//!   was not released.
+//!
+//! Every successful import has an epoch higher than all before it, and everything the holder writes carries it.
+//! [`Gate::check`] tells a holder that it was taken over: before every write of a label, and now and then by the
+//! transaction engine. There is a moment between the check and the write; what falls into it is harmless because
+//! the label's epoch decides (see [`crate::label`]) and SlateDB fences its own writers by create-if-absent.
+
+pub(crate) mod bucket;
+pub(crate) mod host;
+
+use crate::vdev::Vdev;
+use crate::{Error, Result};
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use tarn_base::Epoch;
+
+/// The authority is asked at most this often, except before a label is written.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// One holder's claim on a pool.
+#[async_trait::async_trait]
+pub(crate) trait Authority: Send + Sync + 'static {
+    /// The epoch won.
+    fn epoch(&self) -> Epoch;
+    /// [`Error::Fenced`] once a higher epoch exists.
+    async fn check(&self) -> Result<()>;
+    /// Covers a vdev that joins the pool.
+    async fn extend(&self, vdev: &Vdev) -> Result<()>;
+    /// Lets go, so that others need no force.
+    async fn release(&self) -> Result<()>;
+}
+
+const OPEN: u8 = 0;
+const FENCED: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// What every write passes: open while the pool is held. Once fenced or closed it stays so.
+pub(crate) struct Gate {
+    authority: Box<dyn Authority>,
+    state: AtomicU8,
+    checked: tokio::sync::Mutex<Instant>,
+}
+
+impl Gate {
+    pub fn new(authority: Box<dyn Authority>) -> Gate {
+        Gate { authority, state: AtomicU8::new(OPEN), checked: tokio::sync::Mutex::new(Instant::now()) }
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.authority.epoch()
+    }
+
+    /// Whether writes may go on, as far as is known. Costs nothing.
+    pub fn pass(&self) -> Result<()> {
+        match self.state.load(SeqCst) {
+            OPEN => Ok(()),
+            FENCED => Err(Error::Fenced),
+            _ => Err(Error::Usage("the pool was exported or released by this process".into())),
+        }
+    }
+
+    pub fn fenced(&self) -> bool {
+        self.state.load(SeqCst) == FENCED
+    }
+
+    /// Asks the authority, at most every few seconds unless `now`.
+    pub async fn check(&self, now: bool) -> Result<()> {
+        self.pass()?;
+        let mut checked = self.checked.lock().await;
+        if !now && checked.elapsed() < CHECK_EVERY {
+            return self.pass();
+        }
+        let result = self.authority.check().await;
+        match &result {
+            Ok(()) => *checked = Instant::now(),
+            Err(Error::Fenced) => {
+                let _ = self.state.compare_exchange(OPEN, FENCED, SeqCst, SeqCst);
+            }
+            // Not knowing is not being fenced: the caller decides what a bucket's failure means to it.
+            Err(_) => {}
+        }
+        result
+    }
+
+    pub async fn extend(&self, vdev: &Vdev) -> Result<()> {
+        self.authority.extend(vdev).await
+    }
+
+    /// Nothing may be written from here on.
+    pub fn close(&self) {
+        let _ = self.state.compare_exchange(OPEN, CLOSED, SeqCst, SeqCst);
+    }
+
+    /// Closes without a word to the authority's objects, which were removed.
+    pub fn abandon(&self) {
+        self.close();
+    }
+
+    /// Closes, and lets the authority go.
+    pub async fn release(&self) -> Result<()> {
+        self.close();
+        self.authority.release().await
+    }
+}

@@ -1,0 +1,409 @@
+//! Making a pool, adding vdevs to it, and destroying it.
+//!
+//! # Nothing half made
+//! A vdev joins a pool by its label. Before that, each bucket gets a *claim*, made by create-if-absent: two commands
+//! that are given one bucket at once cannot both have it, and one command that is given one bucket under two names
+//! finds its own claim. Labels are written last. When anything fails, what was made is taken away again; if even
+//! that cannot be done, the claim stays, and says so to the next command.
+
+use crate::authority::{Authority, Gate, bucket, host};
+use crate::codec::{frame, unframe};
+use crate::config::{DatasetConfig, PoolConfig, VdevConfig, name_problem};
+use crate::label::{self, Features, Found, HostId, LabelState};
+use crate::open::{Opened, open};
+use crate::pool::Parts;
+use crate::props::check_property;
+use crate::space::Device;
+use crate::text::now_ms;
+use crate::vdev::{Vdev, get_whole};
+use crate::{Error, Pool, Result, usage};
+use futures::future::{join_all, try_join_all};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tarn_base::{DatasetId, Epoch, PoolGuid, VdevGuid, VdevId};
+
+const CLAIM: &str = "tarn/claim";
+const CLAIM_MAGIC: &[u8; 8] = b"TARNCLAI";
+/// Everything that Tarn writes into a bucket lies below these.
+const PREFIXES: [&str; 4] = ["d/", "m/", "h/", "a/"];
+/// Bytes of the ARC of a pool that was just made.
+const DEFAULT_MEMORY: u64 = 256 << 20;
+
+/// What to make.
+#[derive(Debug, Clone)]
+pub struct CreateSpec {
+    pub name: String,
+    /// Buckets, in order: they become vdevs 0, 1, ...
+    pub urls: Vec<String>,
+    /// Pool properties.
+    pub properties: BTreeMap<String, String>,
+    /// Properties of the pool's own dataset; checked by whoever knows them.
+    pub root_properties: BTreeMap<String, String>,
+    pub host: HostId,
+    /// Take buckets that hold a pool which nobody uses, and delete what it had there.
+    pub force: bool,
+}
+
+impl Pool {
+    /// Makes a pool, with its own dataset (id 1), and holds it. Nothing is left behind on failure.
+    pub async fn create(spec: CreateSpec) -> Result<Arc<Pool>> {
+        if let Some(problem) = name_problem(&spec.name) {
+            return Err(usage(problem));
+        }
+        if spec.urls.is_empty() {
+            return Err(usage("a pool needs at least one bucket"));
+        }
+        for (name, value) in &spec.properties {
+            check_property(name, value, true)?;
+        }
+        let opened = open_all(&spec.urls).await?;
+        let mut free = Vec::new();
+        for bucket in opened {
+            free.push((VdevGuid(random_guid()), check_free(bucket, spec.force).await?));
+        }
+        let claimed = claim_all(&free, &spec.host, spec.force).await?;
+        let made = create_on(&spec, free).await;
+        unclaim(&claimed).await;
+        made
+    }
+
+    /// Adds buckets as vdevs: new writes use them at once, no data moves. Gives their ids.
+    pub async fn add_vdevs(&self, urls: &[String], force: bool) -> Result<Vec<VdevId>> {
+        if urls.is_empty() {
+            return Err(usage("name at least one bucket to add"));
+        }
+        let mut free = Vec::new();
+        for bucket in open_all(urls).await? {
+            if let Some(vdev) = self.vdevs().iter().find(|v| v.local.is_some() && v.local == bucket.local) {
+                return Err(usage(format!("{} is vdev {} of this pool already", bucket.url(), vdev.id)));
+            }
+            free.push((VdevGuid(random_guid()), check_free(bucket, force).await?));
+        }
+        let claimed = claim_all(&free, &self.host, force).await?;
+        let added = self.add_claimed(free).await;
+        unclaim(&claimed).await;
+        added
+    }
+
+    async fn add_claimed(&self, free: Vec<(VdevGuid, Opened)>) -> Result<Vec<VdevId>> {
+        let mut devices: Vec<Arc<Device>> = self.vdevs().iter().map(|v| v.device.clone()).collect();
+        let first = self.config().next_vdev;
+        let mut new = Vec::new();
+        for (n, (guid, opened)) in free.into_iter().enumerate() {
+            let device = opened.device(&mut devices).await?;
+            new.push(Arc::new(Vdev::new(VdevId(first + n as u16), guid, opened, device)));
+        }
+        for vdev in &new {
+            self.gate.extend(vdev).await?;
+        }
+        let result = self
+            .commit_config(
+                |config| {
+                    if config.next_vdev != first {
+                        return Err(usage("vdevs were added by another command at the same time: try again"));
+                    }
+                    config.vdevs.extend(vdev_configs(&new));
+                    config.next_vdev += new.len() as u16;
+                    Ok(())
+                },
+                &new,
+            )
+            .await;
+        if let Err(error) = result {
+            let keys = [label::KEY.to_string()];
+            join_all(new.iter().map(|vdev| vdev.delete(&keys))).await;
+            return Err(error);
+        }
+        self.set_vdevs(self.vdevs().iter().chain(&new).cloned().collect());
+        self.apply_deadline();
+        Ok(new.iter().map(|vdev| vdev.id).collect())
+    }
+
+    /// Deletes every object of the pool in every bucket, labels last, and lets go of it. The labels first say that
+    /// the pool is being destroyed, so that what a crash leaves cannot be imported.
+    pub async fn destroy(&self) -> Result<()> {
+        let generation = {
+            let mut generation = self.generation.lock().await;
+            *generation += 1;
+            *generation
+        };
+        self.gate.check(true).await?;
+        let config = PoolConfig { generation, epoch: self.gate.epoch(), ..(*self.config()).clone() };
+        let vdevs = self.vdevs();
+        self.write_labels(&config, LabelState::Destroyed, &vdevs, vdevs.len()).await?;
+        try_join_all(vdevs.iter().map(|vdev| clear(vdev))).await?;
+        host::forget(&vdevs);
+        self.gate.release().await?;
+        try_join_all(vdevs.iter().map(|vdev| async move {
+            let mut keys: Vec<String> = vdev.list("a/").await?.into_iter().map(|o| o.key).collect();
+            keys.push(label::KEY.to_string());
+            vdev.delete(&keys).await?;
+            vdev.sync().await
+        }))
+        .await
+        .map(drop)
+    }
+}
+
+/// Deletes what a pool has in a bucket, except its epochs and label.
+async fn clear(vdev: &Vdev) -> Result<()> {
+    for prefix in PREFIXES.iter().filter(|p| **p != bucket::PREFIX) {
+        let keys: Vec<String> = vdev.list(prefix).await?.into_iter().map(|o| o.key).collect();
+        if !keys.is_empty() {
+            vdev.delete(&keys).await?;
+        }
+    }
+    vdev.sync().await
+}
+
+/// A new identity; 0 is nobody's.
+fn random_guid() -> u64 {
+    rand::random_range(1..=u64::MAX)
+}
+
+fn vdev_configs(vdevs: &[Arc<Vdev>]) -> impl Iterator<Item = VdevConfig> {
+    let added_ms = now_ms();
+    vdevs.iter().map(move |v| VdevConfig { id: v.id, guid: v.guid, url: v.url().to_string(), added_ms })
+}
+
+async fn open_all(urls: &[String]) -> Result<Vec<Opened>> {
+    let opened: Vec<Opened> = try_join_all(urls.iter().map(|url| open(url))).await?;
+    for (n, a) in opened.iter().enumerate() {
+        for b in &opened[..n] {
+            if a.url() == b.url() || (a.local.is_some() && a.local == b.local) {
+                return Err(usage(format!("{} and {} are the same bucket: name it once", b.url(), a.url())));
+            }
+        }
+    }
+    Ok(opened)
+}
+
+/// Refuses a bucket that holds a pool or what is left of one; with force, what nobody uses is deleted later.
+async fn check_free(bucket: Opened, force: bool) -> Result<Opened> {
+    let url = bucket.url();
+    match bucket.label().await? {
+        Found::None => {}
+        Found::Label(label) if label.state == LabelState::Destroyed => {}
+        Found::Label(_) | Found::Unusable(_) if force => {}
+        Found::Label(label) => {
+            let state = match label.state {
+                LabelState::Exported => "exported",
+                _ => "active",
+            };
+            return Err(usage(format!(
+                "{url} is part of {state} pool '{}': import that pool, or use -f to take the bucket and lose it",
+                label.pool.name
+            )));
+        }
+        Found::Unusable(problem) => {
+            return Err(usage(format!("{problem}; use -f to take the bucket and lose what it holds")));
+        }
+    }
+    if !force {
+        for prefix in PREFIXES {
+            if !bucket.bucket.list_page(prefix, None).await?.objects.is_empty() {
+                return Err(usage(format!(
+                    "{url} holds objects of a former pool (below {prefix}): use -f to delete them"
+                )));
+            }
+        }
+    }
+    Ok(bucket)
+}
+
+/// Claims every bucket, or none.
+async fn claim_all(free: &[(VdevGuid, Opened)], host: &HostId, force: bool) -> Result<Vec<Opened>> {
+    let mut claimed: Vec<(VdevGuid, Opened)> = Vec::new();
+    for (guid, opened) in free {
+        if let Err(error) = claim(*guid, opened, &claimed, host, force).await {
+            let done: Vec<Opened> = claimed.into_iter().map(|(_, opened)| opened).collect();
+            unclaim(&done).await;
+            return Err(error);
+        }
+        claimed.push((*guid, opened.clone()));
+    }
+    Ok(claimed.into_iter().map(|(_, opened)| opened).collect())
+}
+
+async fn claim(
+    guid: VdevGuid,
+    opened: &Opened,
+    claimed: &[(VdevGuid, Opened)],
+    host: &HostId,
+    force: bool,
+) -> Result<()> {
+    let text = serde_json::to_vec(&(guid, host, now_ms())).map_err(|e| usage(e.to_string()))?;
+    let body = frame(CLAIM_MAGIC, 1, &text);
+    match opened.bucket.create(CLAIM, vec![body.clone()]).await {
+        Ok(()) => Ok(()),
+        Err(tarn_bucket::Error::Exists(_)) => {
+            let bytes = get_whole(&*opened.bucket, CLAIM).await?;
+            let found: Option<(VdevGuid, HostId, i64)> =
+                unframe(CLAIM_MAGIC, 1, &bytes).ok().and_then(|body| serde_json::from_slice(body).ok());
+            if let Some((_, other)) = claimed.iter().find(|(g, _)| found.as_ref().is_some_and(|f| f.0 == *g))
+            {
+                return Err(usage(format!(
+                    "{} and {} are the same bucket: name it once",
+                    other.url(),
+                    opened.url()
+                )));
+            }
+            if force {
+                opened.bucket.put(CLAIM, vec![body]).await?;
+                return Ok(());
+            }
+            let who = found.map(|(_, host, _)| format!(" on host {}", host.name)).unwrap_or_default();
+            Err(usage(format!(
+                "{} is being taken by another command{who}, or one was interrupted: if none runs, use -f",
+                opened.url()
+            )))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn unclaim(claimed: &[Opened]) {
+    let keys = [CLAIM.to_string()];
+    for (opened, result) in claimed.iter().zip(join_all(claimed.iter().map(|o| o.bucket.delete(&keys))).await)
+    {
+        if let Err(error) = result {
+            tracing::warn!("{}: a claim is left behind: {error}", opened.url());
+        }
+    }
+}
+
+/// Makes the pool on buckets that were claimed.
+async fn create_on(spec: &CreateSpec, free: Vec<(VdevGuid, Opened)>) -> Result<Arc<Pool>> {
+    let mut devices = Vec::new();
+    let mut vdevs = Vec::new();
+    for (n, (guid, opened)) in free.into_iter().enumerate() {
+        let device = opened.device(&mut devices).await?;
+        vdevs.push(Arc::new(Vdev::new(VdevId(n as u16), guid, opened, device)));
+    }
+    let mut config = first_config(spec, &vdevs);
+    let authority_property = choose_authority(spec, &vdevs)?;
+    // The lock comes before anything is deleted: nobody else uses these buckets.
+    let locks = host_lock(&config, &vdevs, &spec.host)?;
+    for vdev in &vdevs {
+        // Without force there is at most the label of a pool that was destroyed.
+        clear(vdev).await?;
+        let mut old: Vec<String> = vdev.list(bucket::PREFIX).await?.into_iter().map(|o| o.key).collect();
+        old.push(label::KEY.to_string());
+        vdev.delete(&old).await?;
+    }
+    config.properties.insert("authority".into(), authority_property.clone());
+    let authority: Box<dyn Authority> = match (authority_property.as_str(), locks) {
+        ("host", Some(locks)) => Box::new(locks),
+        (property, locks) => {
+            drop(locks);
+            Box::new(claim_epoch(property, &config, &vdevs, &spec.host, false).await?)
+        }
+    };
+    config.epoch = authority.epoch();
+    let pool = Pool::assemble(Parts {
+        config,
+        host: spec.host.clone(),
+        held_since_ms: now_ms(),
+        features: Features::default(),
+        vdevs: vdevs.clone(),
+        gate: Gate::new(authority),
+        memory: DEFAULT_MEMORY,
+    });
+    // Every vdev is joining: a pool is made whole or not at all.
+    if let Err(error) = pool.commit_config(|_| Ok(()), &vdevs).await {
+        undo(&pool, &vdevs).await;
+        return Err(error);
+    }
+    Ok(pool)
+}
+
+/// Takes away what a failed creation has written.
+async fn undo(pool: &Pool, vdevs: &[Arc<Vdev>]) {
+    for vdev in vdevs {
+        let mut keys = vec![label::KEY.to_string()];
+        keys.extend(vdev.list(bucket::PREFIX).await.unwrap_or_default().into_iter().map(|o| o.key));
+        if let Err(error) = vdev.delete(&keys).await {
+            tracing::warn!("{}: a label is left behind: {error}", vdev.url());
+        }
+    }
+    host::forget(vdevs);
+    pool.gate.abandon();
+}
+
+fn first_config(spec: &CreateSpec, vdevs: &[Arc<Vdev>]) -> PoolConfig {
+    let created_ms = now_ms();
+    let root = DatasetConfig {
+        id: DatasetId(1),
+        name: spec.name.clone(),
+        guid: random_guid(),
+        created_ms,
+        properties: spec.root_properties.clone(),
+        metadata_vdevs: vdevs.iter().map(|v| v.guid).collect(),
+        destroying: false,
+    };
+    PoolConfig {
+        guid: PoolGuid(random_guid()),
+        name: spec.name.clone(),
+        generation: 0,
+        epoch: Epoch(0),
+        created_ms,
+        properties: spec.properties.clone(),
+        datasets: vec![root],
+        next_dataset: 2,
+        vdevs: vdev_configs(vdevs).collect(),
+        next_vdev: vdevs.len() as u16,
+    }
+}
+
+/// The authority property as it is stored: `host`, or `bucket:` and a vdev's guid.
+fn choose_authority(spec: &CreateSpec, vdevs: &[Arc<Vdev>]) -> Result<String> {
+    let all_local = vdevs.iter().all(|v| v.local.is_some());
+    let in_bucket = |vdev: &Vdev| format!("bucket:{}", vdev.guid);
+    match spec.properties.get("authority").map(String::as_str) {
+        None if all_local => Ok("host".into()),
+        None | Some("bucket") => Ok(in_bucket(&vdevs[0])),
+        Some("host") if all_local => Ok("host".into()),
+        Some("host") => {
+            Err(usage("authority=host is for local directories only: leave it out, or use authority=bucket"))
+        }
+        Some(other) => {
+            let url = other.strip_prefix("bucket:").unwrap_or(other);
+            let parsed = tarn_bucket::Location::parse(url)?.url();
+            let named = vdevs.iter().find(|v| v.url() == parsed);
+            named
+                .map(|v| in_bucket(v))
+                .ok_or_else(|| usage(format!("authority={other}: {parsed} is not one of the pool's buckets")))
+        }
+    }
+}
+
+/// Locks the local vdevs of a pool to be, whatever its authority: a running pool on one of them is noticed.
+fn host_lock(config: &PoolConfig, vdevs: &[Arc<Vdev>], host: &HostId) -> Result<Option<host::HostAuthority>> {
+    if !vdevs.iter().any(|v| v.local.is_some()) {
+        return Ok(None);
+    }
+    host::acquire(config, vdevs, host, Epoch(1)).map(Some)
+}
+
+/// Makes the next epoch in the bucket that the stored property names.
+pub(crate) async fn claim_epoch(
+    property: &str,
+    config: &PoolConfig,
+    vdevs: &[Arc<Vdev>],
+    host: &HostId,
+    force: bool,
+) -> Result<bucket::BucketAuthority> {
+    let guid = property.strip_prefix("bucket:").and_then(|g| g.parse().ok()).map(VdevGuid);
+    let vdev = match guid {
+        Some(guid) => vdevs.iter().find(|v| v.guid == guid),
+        None => vdevs.first(),
+    };
+    let vdev = vdev.cloned().ok_or_else(|| {
+        Error::Missing(format!(
+            "pool '{}': the bucket of its authority is not among those found",
+            config.name
+        ))
+    })?;
+    let claim = bucket::Claim { name: &config.name, pool: config.guid, host, above: config.epoch, force };
+    bucket::acquire(vdev, &claim).await
+}

@@ -1,0 +1,519 @@
+//! An open pool: its configuration, where segments go, writing and deleting them, its room and its properties.
+
+use crate::alloc::Allocator;
+use crate::arc::RecordCache;
+use crate::authority::Gate;
+use crate::config::{DatasetConfig, PoolConfig};
+use crate::damage::{DamageLog, DamageRecord};
+use crate::label::{self, Features, HostId, Label, LabelState};
+use crate::metadata::MetadataStore;
+use crate::props::{PROPERTIES, PropertyValue, check_property, property_info};
+use crate::segment::{SegmentBody, SegmentEntry, SegmentTrailer, TRAILER_LEN};
+use crate::segment::{SEGMENTS, grant_prefix, parse_key, parse_directory, parse_sequence, segment_key};
+use crate::text::{now_ms, parse_duration, parse_size};
+use crate::vdev::{Vdev, VdevState};
+use crate::{Error, Result, checksum};
+use bytes::Bytes;
+use futures::future::{join_all, try_join_all};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tarn_base::{DatasetId, Epoch, Grant, PoolGuid, SegmentId, VdevId};
+
+/// Fetched from the end of a segment to read its directory, in bytes: enough for a segment of 128 KiB records.
+const DIRECTORY_TAIL: u64 = 16 << 10;
+
+/// Room in the pool, in bytes. Stores without a limit count as 1 EiB each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// All there is for data.
+    pub total: u64,
+    /// What new data may still take: the slop is not in it.
+    pub free: u64,
+}
+
+/// How a read treats the ARC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caching {
+    /// Keep as long as it is used.
+    Keep,
+    /// Part of a stream: first to go.
+    Stream,
+    /// Leave no trace (compaction, scrub).
+    Bypass,
+}
+
+/// An open pool.
+pub struct Pool {
+    pub(crate) guid: PoolGuid,
+    pub(crate) host: HostId,
+    pub(crate) held_since_ms: i64,
+    pub(crate) features: Features,
+    config: RwLock<Arc<PoolConfig>>,
+    /// The generation that the next label gets is above this, even if writing the last one failed half-way.
+    pub(crate) generation: tokio::sync::Mutex<u64>,
+    vdevs: RwLock<Arc<Vec<Arc<Vdev>>>>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) arc: RecordCache,
+    pub(crate) damage: Arc<DamageLog>,
+    allocator: Allocator,
+    stores: Mutex<HashMap<DatasetId, Arc<MetadataStore>>>,
+    runtime: tokio::runtime::Handle,
+}
+
+/// What a pool is made of when it is opened.
+pub(crate) struct Parts {
+    pub config: PoolConfig,
+    pub host: HostId,
+    pub held_since_ms: i64,
+    pub features: Features,
+    pub vdevs: Vec<Arc<Vdev>>,
+    pub gate: Gate,
+    /// Bytes of the ARC.
+    pub memory: u64,
+}
+
+impl Pool {
+    pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
+        let pool = Arc::new(Pool {
+            guid: parts.config.guid,
+            host: parts.host,
+            held_since_ms: parts.held_since_ms,
+            features: parts.features,
+            generation: tokio::sync::Mutex::new(parts.config.generation),
+            config: RwLock::new(Arc::new(parts.config)),
+            vdevs: RwLock::new(Arc::new(parts.vdevs)),
+            gate: Arc::new(parts.gate),
+            arc: RecordCache::new(parts.memory),
+            damage: Arc::default(),
+            allocator: Allocator::default(),
+            stores: Mutex::default(),
+            runtime: tokio::runtime::Handle::current(),
+        });
+        pool.apply_deadline();
+        pool
+    }
+
+    pub fn guid(&self) -> PoolGuid {
+        self.guid
+    }
+
+    /// The number of this ownership of the pool; everything written carries it.
+    pub fn epoch(&self) -> Epoch {
+        self.gate.epoch()
+    }
+
+    pub fn config(&self) -> Arc<PoolConfig> {
+        self.config.read().clone()
+    }
+
+    /// Changes the configuration and writes it to every label before it returns. An error of `change` is given
+    /// back and changes nothing. [`Error::Fenced`] when the pool was taken over.
+    pub async fn update_config(
+        &self,
+        change: impl FnOnce(&mut PoolConfig) -> Result<()> + Send,
+    ) -> Result<()> {
+        self.commit_config(change, &[]).await
+    }
+
+    /// The same while vdevs join: they get their labels first, all of them. A crash in between leaves either a
+    /// pool that is found with them, or, where they are not named at the import, one that never had them.
+    pub(crate) async fn commit_config(
+        &self,
+        change: impl FnOnce(&mut PoolConfig) -> Result<()> + Send,
+        joining: &[Arc<Vdev>],
+    ) -> Result<()> {
+        let mut generation = self.generation.lock().await;
+        let mut config = (*self.config()).clone();
+        change(&mut config)?;
+        self.gate.check(true).await?;
+        config.generation = *generation + 1;
+        config.epoch = self.gate.epoch();
+        *generation = config.generation;
+        self.write_labels(&config, LabelState::Active, joining, joining.len()).await?;
+        let vdevs = self.vdevs();
+        let others: Vec<_> =
+            vdevs.iter().filter(|v| joining.iter().all(|j| j.guid != v.guid)).cloned().collect();
+        // Two make it count, because an import reads all and takes the highest.
+        self.write_labels(&config, LabelState::Active, &others, others.len().min(2)).await?;
+        *self.config.write() = Arc::new(config);
+        Ok(())
+    }
+
+    /// Writes labels; an error when fewer than `needed` could be written, a warning for each that could not.
+    pub(crate) async fn write_labels(
+        &self,
+        config: &PoolConfig,
+        state: LabelState,
+        vdevs: &[Arc<Vdev>],
+        needed: usize,
+    ) -> Result<()> {
+        let held = state == LabelState::Active;
+        let writes = vdevs.iter().map(|vdev| async move {
+            let label = Label {
+                pool: config.clone(),
+                vdev: vdev.guid,
+                state,
+                holder: held.then(|| self.host.clone()),
+                held_since_ms: if held { self.held_since_ms } else { 0 },
+                features: self.features.clone(),
+                written_ms: now_ms(),
+            };
+            vdev.put_durable(label::KEY, vec![label.to_bytes()?]).await
+        });
+        let mut failed = None;
+        let mut written = 0;
+        for (vdev, result) in vdevs.iter().zip(join_all(writes).await) {
+            match result {
+                Ok(()) => written += 1,
+                Err(error) => {
+                    tracing::warn!("{}: its label could not be written: {error}", vdev.url());
+                    failed = Some(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if written < needed => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn vdevs(&self) -> Arc<Vec<Arc<Vdev>>> {
+        self.vdevs.read().clone()
+    }
+
+    pub(crate) fn set_vdevs(&self, vdevs: Vec<Arc<Vdev>>) {
+        *self.vdevs.write() = Arc::new(vdevs);
+    }
+
+    pub(crate) fn vdev(&self, id: VdevId) -> Result<Arc<Vdev>> {
+        let vdevs = self.vdevs.read();
+        // Ids count up from 0 and are in order.
+        let vdev =
+            vdevs.get(id.0 as usize).filter(|v| v.id == id).or_else(|| vdevs.iter().find(|v| v.id == id));
+        vdev.cloned().ok_or_else(|| Error::Missing(format!("the pool has no vdev {id}")))
+    }
+
+    /// [`Error::Fenced`] once another host has taken the pool over. Asks the authority at most every few seconds;
+    /// an error of its bucket means that it is not known.
+    pub async fn check_authority(&self) -> Result<()> {
+        self.gate.check(false).await
+    }
+
+    /// The top-level vdev that the next segment of `bytes` should go to: weighted round-robin by free space and
+    /// health, so that buckets carry equal load. [`Error::NoSpace`] when none has room beyond its slop.
+    pub fn place(&self, bytes: u64) -> Result<VdevId> {
+        self.gate.pass()?;
+        let vdevs = self.vdevs();
+        self.refresh_stale(&vdevs);
+        let mut sharing: HashMap<*const crate::space::Device, u64> = HashMap::new();
+        for vdev in vdevs.iter() {
+            *sharing.entry(Arc::as_ptr(&vdev.device)).or_insert(0) += 1;
+        }
+        let mut healthy = Vec::with_capacity(vdevs.len());
+        let mut faulted = Vec::new();
+        for vdev in vdevs.iter() {
+            let free = vdev.device.space().free;
+            if free < bytes {
+                continue;
+            }
+            let part = free / sharing[&Arc::as_ptr(&vdev.device)];
+            let weight = part.saturating_sub(if vdev.device.unlimited() { vdev.allocated() } else { 0 });
+            let list = if vdev.state() == VdevState::Faulted { &mut faulted } else { &mut healthy };
+            list.push((vdev.id, weight.max(1)));
+        }
+        let candidates = if healthy.is_empty() { &faulted } else { &healthy };
+        self.allocator.choose(candidates, bytes).ok_or(Error::NoSpace)
+    }
+
+    /// Has the figures of devices fetched that are due, in the background.
+    fn refresh_stale(&self, vdevs: &[Arc<Vdev>]) {
+        let mut last = std::ptr::null();
+        for vdev in vdevs {
+            if Arc::as_ptr(&vdev.device) != last && vdev.device.stale() {
+                let device = vdev.device.clone();
+                self.runtime.spawn(async move { device.refresh().await });
+            }
+            last = Arc::as_ptr(&vdev.device);
+        }
+    }
+
+    /// Top-level vdevs that take new segments.
+    pub fn writable_vdevs(&self) -> Vec<VdevId> {
+        let vdevs = self.vdevs();
+        let healthy: Vec<_> =
+            vdevs.iter().filter(|v| v.state() != VdevState::Faulted).map(|v| v.id).collect();
+        if healthy.is_empty() { vdevs.iter().map(|v| v.id).collect() } else { healthy }
+    }
+
+    /// PUTs a segment. Durable only after [`Pool::sync`]. The vdev's books count its payload.
+    pub async fn put_segment(&self, body: SegmentBody) -> Result<()> {
+        self.gate.pass()?;
+        let (id, payload) = (body.id, body.payload);
+        let vdev = self.vdev(id.grant.vdev)?;
+        vdev.put(&segment_key(id), body.seal(self.guid, self.gate.epoch())).await?;
+        vdev.add_allocated(payload as i64);
+        Ok(())
+    }
+
+    /// Every segment PUT answered before the call is durable when it returns.
+    pub async fn sync(&self) -> Result<()> {
+        let vdevs = self.vdevs();
+        try_join_all(vdevs.iter().map(|vdev| vdev.sync())).await.map(drop)
+    }
+
+    /// Deletes segments; one that is not there is no error. The books are the caller's to change
+    /// ([`Pool::add_allocated`]): only it knows how long they were.
+    pub async fn delete_segments(&self, ids: &[SegmentId]) -> Result<()> {
+        self.gate.pass()?;
+        let mut by_vdev: BTreeMap<VdevId, Vec<String>> = BTreeMap::new();
+        for id in ids {
+            by_vdev.entry(id.grant.vdev).or_default().push(segment_key(*id));
+        }
+        let deletes = by_vdev.iter().map(|(&id, keys)| async move { self.vdev(id)?.delete(keys).await });
+        join_all(deletes).await.into_iter().collect()
+    }
+
+    /// Segments of a grant that exist, with their object sizes in bytes.
+    pub async fn list_grant(&self, grant: Grant) -> Result<Vec<(SegmentId, u64)>> {
+        let prefix = grant_prefix(grant);
+        let objects = self.vdev(grant.vdev)?.list(&prefix).await?;
+        let segment = |object: tarn_bucket::ObjectInfo| {
+            Some((parse_sequence(grant, object.key.strip_prefix(&prefix)?)?, object.size))
+        };
+        Ok(objects.into_iter().filter_map(segment).collect())
+    }
+
+    /// Every segment of a dataset that exists in any bucket, with its object size in bytes. Lists whole buckets: for
+    /// checks only.
+    pub async fn list_segments(&self, dataset: DatasetId) -> Result<Vec<(SegmentId, u64)>> {
+        let vdevs = self.vdevs();
+        let listings = vdevs.iter().map(|vdev| async move { vdev.list(SEGMENTS).await });
+        let objects = try_join_all(listings).await?.into_iter().flatten();
+        let segments = objects.filter_map(|object| Some((parse_key(&object.key)?, object.size)));
+        Ok(segments.filter(|(id, _)| id.grant.dataset == dataset).collect())
+    }
+
+    /// What a segment holds, by its own directory. [`Error::Damaged`] says what is wrong with it.
+    pub async fn segment_directory(&self, id: SegmentId) -> Result<Vec<SegmentEntry>> {
+        let vdev = self.vdev(id.grant.vdev)?;
+        let key = segment_key(id);
+        let (tail, size) =
+            vdev.get_tail(&key, DIRECTORY_TAIL).await.map_err(|e| self.fetch_failed(&vdev, id, e))?;
+        let damaged = |problem: String| {
+            self.damage.note(DamageRecord {
+                seen_ms: 0,
+                vdev: vdev.url().to_string(),
+                object: key.clone(),
+                segment: Some(id),
+                offset: None,
+                owner: None,
+                problem: problem.clone(),
+                repaired: false,
+            });
+            Error::Damaged(format!("{}: segment {id} ({key}): {problem}", vdev.url()))
+        };
+        let trailer = SegmentTrailer::parse(&tail).map_err(&damaged)?;
+        if trailer.id != id || trailer.pool != self.guid {
+            return Err(damaged("its trailer is another segment's".into()));
+        }
+        let (start, len) = (trailer.directory_offset, u64::from(trailer.directory_len));
+        if start.checked_add(len + TRAILER_LEN as u64) != Some(size) {
+            return Err(damaged("its length is wrong".into()));
+        }
+        let tail_start = size - tail.len() as u64;
+        let directory: Bytes = if start >= tail_start {
+            tail.slice((start - tail_start) as usize..(start - tail_start + len) as usize)
+        } else {
+            vdev.get(&key, start..start + len).await.map_err(|e| self.fetch_failed(&vdev, id, e))?
+        };
+        if checksum::crc32c(&directory) != trailer.directory_crc {
+            return Err(damaged("its directory is damaged".into()));
+        }
+        parse_directory(id, &directory, trailer.entries, start).map_err(damaged)
+    }
+
+    /// The store in which a dataset keeps its metadata: two copies of each object where there are two vdevs.
+    /// Everything it acknowledges is durable.
+    pub fn metadata_store(&self, dataset: &DatasetConfig) -> Result<Arc<dyn object_store::ObjectStore>> {
+        Ok(self.metadata(dataset)?)
+    }
+
+    pub(crate) fn metadata(&self, dataset: &DatasetConfig) -> Result<Arc<MetadataStore>> {
+        // One for each dataset: its lock and its books must be shared.
+        if let Some(store) = self.stores.lock().get(&dataset.id) {
+            return Ok(store.clone());
+        }
+        let all = self.vdevs();
+        let named = |guid| {
+            all.iter().find(|v| v.guid == guid).cloned().ok_or_else(|| {
+                Error::Missing(format!("dataset {} keeps metadata on a vdev that is not here", dataset.name))
+            })
+        };
+        let vdevs = dataset.metadata_vdevs.iter().copied().map(named).collect::<Result<Vec<_>>>()?;
+        if vdevs.is_empty() {
+            return Err(Error::Usage(format!("dataset {} names no vdev for its metadata", dataset.name)));
+        }
+        let store = MetadataStore::new(self.guid, dataset, vdevs, self.gate.clone(), self.damage.clone());
+        Ok(self.stores.lock().entry(dataset.id).or_insert(store).clone())
+    }
+
+    /// Enters what a dataset's metadata takes into the vdevs' books, by listing it. Once, after an import.
+    pub async fn measure_metadata(&self, dataset: &DatasetConfig) -> Result<()> {
+        let listed = self.metadata(dataset)?.list_below("").await;
+        listed.map(drop).map_err(|e| Error::Bucket(tarn_bucket::Error::Io(e.to_string())))
+    }
+
+    /// Deletes a destroyed dataset's metadata from every vdev.
+    pub async fn delete_metadata(&self, dataset: &DatasetConfig) -> Result<()> {
+        self.gate.pass()?;
+        let prefix = crate::metadata::prefix(dataset.id);
+        let deletes = self.vdevs().iter().cloned().collect::<Vec<_>>();
+        let deletes = deletes.iter().map(|vdev| async {
+            let keys: Vec<String> = vdev.list(&prefix).await?.into_iter().map(|o| o.key).collect();
+            if keys.is_empty() { Ok(()) } else { vdev.delete(&keys).await }
+        });
+        try_join_all(deletes).await?;
+        if let Some(store) = self.stores.lock().remove(&dataset.id) {
+            store.forget_books();
+        }
+        Ok(())
+    }
+
+    /// Room in the pool. Agrees with [`Pool::place`]: both leave the slop alone.
+    pub fn space(&self) -> Space {
+        let vdevs = self.vdevs();
+        self.refresh_stale(&vdevs);
+        let mut seen = Vec::with_capacity(vdevs.len());
+        let mut sum = Space::default();
+        for vdev in vdevs.iter() {
+            let mut space = vdev.device.space();
+            if vdev.device.unlimited() {
+                space.free = space.free.saturating_sub(vdev.allocated());
+            }
+            if !seen.contains(&Arc::as_ptr(&vdev.device)) {
+                seen.push(Arc::as_ptr(&vdev.device));
+                sum.total = sum.total.saturating_add(space.total);
+                sum.free = sum.free.saturating_add(space.free);
+            }
+        }
+        sum
+    }
+
+    /// Fetches every device's figures now (after deletes, or before a figure is shown).
+    pub async fn refresh_space(&self) {
+        let vdevs = self.vdevs();
+        join_all(vdevs.iter().map(|vdev| vdev.device.refresh())).await;
+    }
+
+    /// Sets a vdev's bytes stored: of segments' payloads and metadata objects.
+    pub fn set_allocated(&self, vdev: VdevId, bytes: u64) {
+        if let Ok(vdev) = self.vdev(vdev) {
+            vdev.set_allocated(bytes);
+        }
+    }
+
+    /// Adds to a vdev's bytes stored; negative when segments were deleted.
+    pub fn add_allocated(&self, vdev: VdevId, bytes: i64) {
+        if let Ok(vdev) = self.vdev(vdev) {
+            vdev.add_allocated(bytes);
+        }
+    }
+
+    /// Bytes that the ARC keeps, and its limit.
+    pub fn arc_usage(&self) -> (u64, u64) {
+        self.arc.usage()
+    }
+
+    /// Remembers damage for `status -v`: whoever knows whose record it was tells.
+    pub fn note_error(&self, record: DamageRecord) {
+        self.damage.note(record);
+    }
+
+    pub fn damage(&self) -> Vec<DamageRecord> {
+        self.damage.list()
+    }
+
+    /// Forgets errors counted and noted, as `zpool clear` does.
+    pub fn clear_errors(&self) {
+        self.damage.clear();
+        self.vdevs().iter().for_each(|vdev| vdev.clear_errors());
+    }
+
+    /// A pool property's value, set, default or computed; `None` when there is no such property.
+    pub fn property(&self, name: &str) -> Option<String> {
+        let info = property_info(name).ok()?;
+        let config = self.config();
+        if let Some(value) = config.properties.get(name) {
+            return Some(value.clone());
+        }
+        if let Some(default) = info.default {
+            return Some(default.to_string());
+        }
+        let space = self.space();
+        Some(match name {
+            "guid" => config.guid.to_string(),
+            "size" => space.total.to_string(),
+            "allocated" => self.vdevs().iter().map(|v| v.allocated()).sum::<u64>().to_string(),
+            "free" => space.free.to_string(),
+            "capacity" => {
+                let used = space.total.saturating_sub(space.free) as u128;
+                (used * 100 / u128::from(space.total.max(1))).to_string()
+            }
+            "health" => self.state().to_string(),
+            "generation" => config.generation.to_string(),
+            _ => return None,
+        })
+    }
+
+    /// Every property. Sizes are in bytes, `capacity` in percent.
+    pub fn properties(&self) -> Vec<PropertyValue> {
+        let config = self.config();
+        let value = |info: &'static crate::props::PropertyInfo| {
+            let source = match info.default {
+                None => "-",
+                Some(_) if config.properties.contains_key(info.name) => "local",
+                Some(_) => "default",
+            };
+            Some(PropertyValue { name: info.name, value: self.property(info.name)?, source })
+        };
+        PROPERTIES.iter().filter_map(value).collect()
+    }
+
+    /// Sets a property, durably.
+    pub async fn set_property(&self, name: &str, value: &str) -> Result<()> {
+        check_property(name, value, false)?;
+        self.update_config(|config| {
+            config.properties.insert(name.to_string(), value.to_string());
+            Ok(())
+        })
+        .await?;
+        self.apply_deadline();
+        Ok(())
+    }
+
+    /// How long freed segments are kept.
+    pub fn rewind(&self) -> Duration {
+        self.property("rewind").and_then(|v| parse_duration(&v)).unwrap_or(Duration::from_secs(600))
+    }
+
+    /// How long a bucket may take to answer, retries included.
+    pub fn deadline(&self) -> Duration {
+        self.property("deadline").and_then(|v| parse_duration(&v)).unwrap_or(Duration::from_secs(60))
+    }
+
+    /// Bytes that should be packed into one segment.
+    pub fn segment_size(&self) -> u64 {
+        self.property("segment_size").and_then(|v| parse_size(&v)).unwrap_or(4 << 20)
+    }
+
+    pub(crate) fn apply_deadline(&self) {
+        let deadline = self.deadline();
+        for vdev in self.vdevs().iter() {
+            if let Some(guarded) = &vdev.guarded {
+                guarded.set_deadline(deadline);
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Reading records: which GETs to make, and what to believe of what they bring.
+//!
+//! Records that lie side by side in a segment are fetched by one ranged GET, gaps of up to [`GAP`] bytes included,
+//! up to [`RUN_MAX`] bytes; all GETs of a call are in flight together. Each record is verified by the checksum in
+//! its pointer, then decompressed; one that was not compressed is a slice of what was fetched, without a copy.
+//!
+//! A record that does not verify is fetched once more by itself: the error may have happened on the way. If it is
+//! wrong again it is damaged in the bucket, and that is counted, noted and reported; wrong bytes are never given.
+
+use crate::arc::{FlightError, Landing, Lookup, arrival};
+use crate::damage::DamageRecord;
+use crate::segment::segment_key;
+use crate::vdev::Vdev;
+use crate::{Caching, Error, Pool, Result, checksum, compress};
+use bytes::Bytes;
+use futures::future::join_all;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tarn_base::block::flag;
+use tarn_base::{BlockPtr, Checksum, Compression, SegmentId};
+
+/// Most bytes that are fetched needlessly between two records of one GET.
+const GAP: u32 = 16 << 10;
+/// Most bytes of one GET, unless a single record is longer.
+const RUN_MAX: u32 = 8 << 20;
+/// Work that takes longer than about this is moved off the threads that do I/O: a hop costs 20 to 50 us.
+const INLINE_US: u64 = 200;
+
+/// Records of one segment that are fetched together, with their places in the caller's list.
+struct Run {
+    segment: SegmentId,
+    start: u32,
+    end: u32,
+    members: Vec<usize>,
+}
+
+/// Groups records into runs.
+fn runs(ptrs: &[BlockPtr], wanted: impl Iterator<Item = usize>) -> Vec<Run> {
+    let mut order: Vec<usize> = wanted.collect();
+    order.sort_by_key(|&i| (ptrs[i].segment, ptrs[i].offset));
+    let mut runs: Vec<Run> = Vec::new();
+    for i in order {
+        let ptr = &ptrs[i];
+        match runs.last_mut() {
+            Some(run)
+                if run.segment == ptr.segment
+                    && ptr.offset <= run.end.saturating_add(GAP)
+                    && ptr.end().saturating_sub(run.start) <= RUN_MAX =>
+            {
+                run.end = run.end.max(ptr.end());
+                run.members.push(i);
+            }
+            _ => runs.push(Run { segment: ptr.segment, start: ptr.offset, end: ptr.end(), members: vec![i] }),
+        }
+    }
+    runs
+}
+
+/// What a reader wants of each record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Logical,
+    Stored,
+}
+
+/// Refuses what this version cannot read, in words.
+fn readable(ptr: &BlockPtr) -> Result<()> {
+    if ptr.flags & !flag::KNOWN != 0 {
+        return Err(Error::Damaged(format!(
+            "a record of segment {} has flags {:#x} that this version of Tarn does not know: use a newer one",
+            ptr.segment, ptr.flags
+        )));
+    }
+    if ptr.offset.checked_add(ptr.stored).is_none() {
+        return Err(Error::Damaged(format!("a pointer into segment {} reaches past its end", ptr.segment)));
+    }
+    Ok(())
+}
+
+/// Verifies and unpacks one record; `None` when it is not what was written.
+fn unpack(ptr: &BlockPtr, stored: Bytes, form: Form) -> Option<Bytes> {
+    if stored.len() != ptr.stored as usize || !checksum::verify(&ptr.checksum, &stored) {
+        return None;
+    }
+    match (form, ptr.compression) {
+        (Form::Stored, _) => Some(stored),
+        (_, Compression::Off) => (ptr.logical == ptr.stored).then_some(stored),
+        (_, how) => compress::decompress(&stored, how, ptr.logical as usize),
+    }
+}
+
+/// Roughly how long [`unpack`] takes, in microseconds.
+fn cost_us(ptr: &BlockPtr, form: Form) -> u64 {
+    let hash = match ptr.checksum {
+        Checksum::Xxh3(_) => u64::from(ptr.stored) / 30_000,
+        Checksum::Blake3(_) => u64::from(ptr.stored) / 4_000,
+    };
+    let unpack = match (form, ptr.compression) {
+        (Form::Stored, _) | (_, Compression::Off) => 0,
+        (_, Compression::Lz4) => u64::from(ptr.logical) / 2_000,
+        (_, Compression::Zstd(_)) => u64::from(ptr.logical) / 800,
+    };
+    hash + unpack
+}
+
+impl Pool {
+    /// The record, decompressed and verified, if the ARC has it. Never waits.
+    pub fn cached(&self, ptr: &BlockPtr) -> Option<Bytes> {
+        self.arc.get(ptr)
+    }
+
+    /// Reads records: from the ARC, or by as few ranged GETs as their places allow (adjacent records in one
+    /// segment are one GET, all GETs in flight together, one fetch for several waiters). Every record is
+    /// verified and decompressed; `result[i]` belongs to `ptrs[i]` and has `ptrs[i].logical` bytes.
+    pub async fn read(self: &Arc<Self>, ptrs: &[BlockPtr], caching: Caching) -> Result<Vec<Bytes>> {
+        let mut found: Vec<Option<Bytes>> = vec![None; ptrs.len()];
+        loop {
+            let mut mine: Vec<Option<Landing>> = Vec::with_capacity(ptrs.len());
+            mine.resize_with(ptrs.len(), || None);
+            let mut others = Vec::new();
+            for (i, ptr) in ptrs.iter().enumerate() {
+                if found[i].is_some() {
+                    continue;
+                }
+                match self.arc.lookup(ptr) {
+                    Lookup::Hit(bytes) => found[i] = Some(bytes),
+                    Lookup::Joined(flight) => others.push((i, flight)),
+                    Lookup::Mine(landing) => {
+                        readable(ptr)?;
+                        mine[i] = Some(landing);
+                    }
+                }
+            }
+            self.fetch_mine(ptrs, mine, caching, &mut found).await?;
+            let mut again = false;
+            for (i, flight) in others {
+                match arrival(flight).await {
+                    Ok(bytes) if bytes.len() == ptrs[i].logical as usize => found[i] = Some(bytes),
+                    Err(FlightError::Failed(error)) => return Err(error),
+                    Ok(_) | Err(FlightError::Abandoned) => again = true,
+                }
+            }
+            if !again {
+                return Ok(found.into_iter().flatten().collect());
+            }
+        }
+    }
+
+    /// Fetches what fell to this reader, and tells those who wait for it.
+    async fn fetch_mine(
+        self: &Arc<Self>,
+        ptrs: &[BlockPtr],
+        mut mine: Vec<Option<Landing>>,
+        caching: Caching,
+        found: &mut [Option<Bytes>],
+    ) -> Result<()> {
+        let runs = runs(ptrs, (0..ptrs.len()).filter(|&i| mine[i].is_some()));
+        let alone = runs.len() == 1;
+        let fetches = runs.into_iter().map(|run| {
+            let members: Vec<BlockPtr> = run.members.iter().map(|&i| ptrs[i]).collect();
+            let landings: Vec<_> = run.members.iter().filter_map(|&i| mine[i].take()).collect();
+            let pool = self.clone();
+            let fetch = async move {
+                let results = pool.fetch_run(run.segment, run.start..run.end, &members, Form::Logical).await;
+                let single = members.len() == 1;
+                for ((ptr, landing), result) in members.iter().zip(landings).zip(&results) {
+                    if let Ok(bytes) = result {
+                        let own = single || ptr.compression != Compression::Off;
+                        pool.arc.insert(ptr, bytes, caching, own);
+                    }
+                    landing.land(result.clone());
+                }
+                (run.members, results)
+            };
+            async move {
+                // Several runs are spread over the threads, so that unpacking one does not delay another.
+                if alone { Ok(fetch.await) } else { tokio::spawn(fetch).await }
+            }
+        });
+        let mut first_error = None;
+        for fetched in join_all(fetches).await {
+            let (members, results) = fetched
+                .map_err(|e| Error::Bucket(tarn_bucket::Error::Io(format!("a read was interrupted: {e}"))))?;
+            for (i, result) in members.into_iter().zip(results) {
+                match result {
+                    Ok(bytes) => found[i] = Some(bytes),
+                    Err(error) => first_error = first_error.or(Some(error)),
+                }
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// A record's stored bytes, verified but not decompressed (compaction). Leaves no trace in the ARC.
+    pub async fn read_stored(&self, ptrs: &[BlockPtr]) -> Result<Vec<Bytes>> {
+        ptrs.iter().try_for_each(readable)?;
+        let fetches = runs(ptrs, 0..ptrs.len()).into_iter().map(|run| async move {
+            let members: Vec<BlockPtr> = run.members.iter().map(|&i| ptrs[i]).collect();
+            let results = self.fetch_run(run.segment, run.start..run.end, &members, Form::Stored).await;
+            (run.members, results)
+        });
+        let mut found = vec![Bytes::new(); ptrs.len()];
+        for (members, results) in join_all(fetches).await {
+            for (i, result) in members.into_iter().zip(results) {
+                found[i] = result?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// One GET, and what each record in it turns out to be.
+    async fn fetch_run(
+        &self,
+        segment: SegmentId,
+        range: std::ops::Range<u32>,
+        members: &[BlockPtr],
+        form: Form,
+    ) -> Vec<Result<Bytes>> {
+        let fail = |error: Error| members.iter().map(|_| Err(error.clone())).collect();
+        let vdev = match self.vdev(segment.grant.vdev) {
+            Ok(vdev) => vdev,
+            Err(error) => return fail(error),
+        };
+        let key = segment_key(segment);
+        let body = match vdev.get(&key, u64::from(range.start)..u64::from(range.end)).await {
+            Ok(body) => body,
+            Err(error) => return fail(self.fetch_failed(&vdev, segment, error)),
+        };
+        let cost: u64 = members.iter().map(|ptr| cost_us(ptr, form)).sum();
+        let start = range.start;
+        let work = move |members: &[BlockPtr]| -> Vec<Option<Bytes>> {
+            let cut = |ptr: &BlockPtr| {
+                let (from, to) = ((ptr.offset - start) as usize, (ptr.end() - start) as usize);
+                unpack(ptr, (to <= body.len()).then(|| body.slice(from..to))?, form)
+            };
+            members.iter().map(cut).collect()
+        };
+        let unpacked = if cost <= INLINE_US {
+            work(members)
+        } else {
+            let members = members.to_vec();
+            let count = members.len();
+            tokio::task::spawn_blocking(move || work(&members)).await.unwrap_or_else(|_| vec![None; count])
+        };
+        let mut results = Vec::with_capacity(members.len());
+        for (ptr, bytes) in members.iter().zip(unpacked) {
+            results.push(match bytes {
+                Some(bytes) => Ok(bytes),
+                None => self.fetch_again(&vdev, &key, ptr, form).await,
+            });
+        }
+        results
+    }
+
+    /// Second try for a record that was wrong, by itself.
+    async fn fetch_again(&self, vdev: &Vdev, key: &str, ptr: &BlockPtr, form: Form) -> Result<Bytes> {
+        match vdev.get(key, u64::from(ptr.offset)..u64::from(ptr.end())).await {
+            Ok(body) => {
+                let short = body.len() < ptr.stored as usize;
+                if let Some(bytes) = unpack(ptr, body, form) {
+                    tracing::warn!(
+                        "{}: {key}: a record was wrong once and right when read again",
+                        vdev.url()
+                    );
+                    return Ok(bytes);
+                }
+                let problem = if short { "the segment is cut short" } else { "its checksum is wrong" };
+                Err(self.damaged(vdev, key, ptr, problem))
+            }
+            Err(error) => Err(self.fetch_failed(vdev, ptr.segment, error)),
+        }
+    }
+
+    fn damaged(&self, vdev: &Vdev, key: &str, ptr: &BlockPtr, problem: &str) -> Error {
+        vdev.checksum_errors.fetch_add(1, Relaxed);
+        self.damage.note(DamageRecord {
+            seen_ms: 0,
+            vdev: vdev.url().to_string(),
+            object: key.to_string(),
+            segment: Some(ptr.segment),
+            offset: Some(ptr.offset),
+            owner: None,
+            problem: problem.to_string(),
+            repaired: false,
+        });
+        Error::Damaged(format!(
+            "{}: segment {} ({key}) at {}: {problem}",
+            vdev.url(),
+            ptr.segment,
+            ptr.offset
+        ))
+    }
+
+    /// A segment that is gone may have been freed: the caller looks its pointer up again before it says more.
+    pub(crate) fn fetch_failed(&self, vdev: &Vdev, segment: SegmentId, error: tarn_bucket::Error) -> Error {
+        match error {
+            tarn_bucket::Error::NotFound(_) => Error::Missing(format!(
+                "{}: segment {segment} ({}) is not there",
+                vdev.url(),
+                segment_key(segment)
+            )),
+            other => other.into(),
+        }
+    }
+}
