@@ -76,7 +76,12 @@ impl Mdt {
         let snapshot = self.db.snapshot().await?;
         let mut walk = Walk::default();
         snapshot.each(table::INODE, |key, row| walk.inode(key, row)).await?;
-        snapshot.each(table::ORPHAN, |key, _| Ok(walk.orphans.extend(key::ino_of(key)))).await?;
+        snapshot
+            .each(table::ORPHAN, |key, _| {
+                walk.orphans.extend(key::ino_of(key));
+                Ok(())
+            })
+            .await?;
         snapshot.each(table::DIRENT, |key, row| walk.names(key, row)).await?;
         walk.report.inodes = walk.inodes.len() as u64;
         let mut batch = Vec::new();
@@ -98,16 +103,23 @@ impl Mdt {
         snapshot
             .each(table::SEGMENT, |key, row| {
                 let row: SegmentPhys = phys::decode("segment", row)?;
-                Ok(rows.extend(SegmentId::from_bytes(&key[1..]).map(|id| (id, row))))
+                rows.extend(SegmentId::from_bytes(&key[1..]).map(|id| (id, row)));
+                Ok(())
             })
             .await?;
         let mut freed = HashSet::new();
         snapshot
-            .each(table::RECLAIM, |key, _| Ok(freed.extend(key::reclaim_of(key).map(|(_, id)| id))))
+            .each(table::RECLAIM, |key, _| {
+                freed.extend(key::reclaim_of(key).map(|(_, id)| id));
+                Ok(())
+            })
             .await?;
         let mut open: HashSet<Grant> = HashSet::new();
         snapshot
-            .each(table::GRANT, |_, row| Ok(open.extend([phys::decode::<GrantPhys>("grant", row)?.grant])))
+            .each(table::GRANT, |_, row| {
+                open.insert(phys::decode::<GrantPhys>("grant", row)?.grant);
+                Ok(())
+            })
             .await?;
         walk.report.segments = rows.len() as u64;
         walk.compare_segments(&rows);
