@@ -180,6 +180,7 @@ impl Message {
     pub fn from_result(result: anyhow::Result<Reply>) -> Message {
         match result {
             Ok(reply) => Message::Done(Box::new(reply)),
+            Err(e) if e.is::<crate::error::Closing>() => Message::Closing(None),
             Err(e) => {
                 Message::Failed { text: crate::error::one_line(&e), usage: crate::error::status(&e) == 2 }
             }

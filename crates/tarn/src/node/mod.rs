@@ -30,6 +30,7 @@ pub mod takeover;
 pub use memory::Memory;
 
 use crate::control::{Call, Reply, Request, VERSION};
+use crate::error::Closing;
 use crate::progress::Sink;
 use crate::state::{KnownPool, PoolLock, StateDir};
 use crate::wiring::{self, Dataset};
@@ -179,11 +180,11 @@ impl Node {
         }
     }
 
-    /// Fails when the node has begun to close; called with `admin` held.
+    /// Fails with [`Closing`] when the node has begun to close; called with `admin` held.
     fn check_serving(&self) -> Result<()> {
         match *self.phase.borrow() {
             Phase::Serving => Ok(()),
-            _ => bail!("pool '{}' is being closed: try again", self.name),
+            _ => Err(Closing.into()),
         }
     }
 
