@@ -56,6 +56,7 @@ pub enum Request {
     SetPool {
         properties: BTreeMap<String, String>,
     },
+    ClearErrors,
     Export {
         force: bool,
     },
@@ -109,6 +110,7 @@ pub enum Request {
     /// [`Reply::Check`].
     Check {
         dataset: Option<String>,
+        data: bool,
     },
 }
 

@@ -155,14 +155,9 @@ impl Node {
         dir: &Path,
         options: &MountRequest,
     ) -> Result<()> {
-        let (at, overlay) = (dir.to_path_buf(), options.overlay);
-        let prepared = tokio::task::spawn_blocking(move || {
-            if !takeover::is_dead(&at) && !at.exists() {
-                std::fs::create_dir_all(&at).with_context(|| format!("cannot make {}", at.display()))?;
-            }
-            takeover::prepare(&at, overlay)
-        });
-        prepared.await??;
+        let at = dir.to_path_buf();
+        // It may lie in a file system that is slow, or in one of our own.
+        tokio::task::spawn_blocking(move || takeover::make_dir(&at)).await??;
         let dataset = self.dataset(row).await?;
         let mut values = properties::effective_all(&self.rows(), &row.name);
         options.lay_over(&mut values);
