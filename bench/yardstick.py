@@ -53,12 +53,13 @@ def best(kind, tries):
 
 
 def objects(server, at_least):
-    """Keys of the objects in all buckets that have at least so many bytes, by looking at the server's files."""
+    """The objects in all buckets that have at least so many bytes, as lines "bucket/key<TAB>size", by looking at the
+    server's files."""
     keys = []
     for name in server.names:
         for folder, _, names in os.walk(os.path.join(server.root, name)):
-            paths = [os.path.join(folder, n) for n in names]
-            keys += [os.path.relpath(p, server.root) for p in paths if os.stat(p).st_size >= at_least]
+            sized = [(os.path.join(folder, n), os.stat(os.path.join(folder, n)).st_size) for n in names]
+            keys += [f"{os.path.relpath(p, server.root)}\t{size}" for p, size in sized if size >= at_least]
     return sorted(keys)
 
 

@@ -1,7 +1,7 @@
 // Rawstore moves objects to and from an S3 server as fast as a plain client can: the yardstick for Tarn's rows in
 // the benchmark. It knows nothing of Tarn and uses Go's standard library alone.
 //
-//	rawstore get ENDPOINT CONNECTIONS < keys     reads every object named on standard input ("bucket/key" a line)
+//	rawstore get ENDPOINT CONNECTIONS < keys     reads the objects named on standard input ("bucket/key<TAB>size" a line)
 //	rawstore put ENDPOINT CONNECTIONS OBJECTS SIZE BUCKET...
 //	                                             writes OBJECTS objects of SIZE bytes, spread over the buckets
 //
@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -44,7 +45,7 @@ func main() {
 		var keys []string
 		lines := bufio.NewScanner(os.Stdin)
 		for lines.Scan() {
-			keys = append(keys, lines.Text())
+			keys = append(keys, strings.SplitN(lines.Text(), "\t", 2)[0])
 		}
 		report(client.each(keys, client.get))
 	case "put":

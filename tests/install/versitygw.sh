@@ -4,7 +4,8 @@ set -eu
 . "$(dirname "$0")/lib.sh"
 [ -x "$tools/bin/versitygw" ] && exit 0
 sh "$(dirname "$0")/go.sh"
-export PATH="$PATH:$tools/go/bin"
+# Before an older Go of the distribution's.
+[ ! -x "$tools/go/bin/go" ] || export PATH="$tools/go/bin:$PATH"
 # GOTOOLCHAIN=local, where somebody set it, would keep an older Go from fetching the one it needs.
 export GOTOOLCHAIN=auto GOFLAGS=-buildvcs=false
 exec sh "$repo/tests/servers/versitygw.sh" install

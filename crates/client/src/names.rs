@@ -26,7 +26,7 @@ impl Client {
         };
         let client = self.clone();
         let name = name.to_vec();
-        self.answer(async move {
+        self.answer_to_the_end(async move {
             client.flush_inode(&pinned).await?;
             client.mds.link(ino, parent, &name).wait().await?;
             pinned.state.lock().unlinked = false;
@@ -44,7 +44,7 @@ impl Client {
         }
         let client = self.clone();
         let name = name.to_vec();
-        self.answer(async move {
+        self.answer_to_the_end(async move {
             let target = client.known_entry(parent, &name).await;
             client.mds.unlink(parent, &name).wait().await?;
             if let Some(target) = target {
@@ -79,7 +79,7 @@ impl Client {
         }
         let client = self.clone();
         let (name, new_name) = (name.to_vec(), new_name.to_vec());
-        self.answer(async move {
+        self.answer_to_the_end(async move {
             let mut replaced = None;
             if mode != RenameMode::NoReplace && client.mds.lookup(to, &new_name).wait().await.is_ok() {
                 if let Some(source) = client.known_entry(from, &name).await {

@@ -109,7 +109,7 @@ impl Client {
                     match client.set_size(ino, SetAttr::default(), 0).await {
                         Ok(attr) => Ok((handle, attr, false)),
                         Err(e) => {
-                            client.close(handle).wait().await?;
+                            client.close(handle);
                             Err(e)
                         }
                     }
@@ -142,7 +142,7 @@ impl Client {
                     match other.wait().await {
                         Ok(attr) => Ok((handle, attr, keep)),
                         Err(e) => {
-                            client.close(handle).wait().await?;
+                            client.close(handle);
                             Err(e)
                         }
                     }
@@ -177,16 +177,11 @@ impl Client {
 
     /// Creates a regular file without a name and opens it; `mode` is what remains after the umask. It is gone
     /// when it is closed, unless [`Client::link`] gave it a name.
-    pub fn create_unnamed(
-        self: &Arc<Self>,
-        cred: Cred,
-        parent: Ino,
-        mode: u32,
-        flags: OpenMode,
-    ) -> Answer<(Attr, Handle)> {
+    pub fn create_unnamed(self: &Arc<Self>, cred: Cred, parent: Ino, mode: u32) -> Answer<(Attr, Handle)> {
         if let Err(e) = self.check_writable() {
             return Answer::err(e);
         }
+        let flags = OpenMode { read: true, write: true, ..OpenMode::default() };
         let before = self.settled.load(Ordering::Acquire);
         let created = self.mds.create_unnamed(cred, parent, mode);
         let client = self.clone();
@@ -203,16 +198,13 @@ impl Client {
 
     /// What `close(2)` of one descriptor asks: a write error that this handle has not heard of. Flushes
     /// nothing.
-    pub fn flush(self: &Arc<Self>, handle: Handle) -> Answer<()> {
-        Answer::Ready(self.handles.get(handle).and_then(|file| file.unseen_error()))
+    pub fn take_write_error(self: &Arc<Self>, handle: Handle) -> Result<(), FsError> {
+        self.handles.get(handle).and_then(|file| file.unseen_error())
     }
 
     /// Gives a handle back. Data stays dirty as long as it likes; it goes out with the next segment.
-    pub fn close(self: &Arc<Self>, handle: Handle) -> Answer<()> {
-        let Some(file) = self.handles.remove(handle) else {
-            return Answer::err(FsError::Invalid("no such handle"));
-        };
-        let outcome = file.unseen_error();
+    pub fn close(self: &Arc<Self>, handle: Handle) {
+        let Some(file) = self.handles.remove(handle) else { return };
         let inode = &file.inode;
         self.end_stream(&mut file.stream.lock());
         let (last, unlinked, eligible) = {
@@ -240,7 +232,6 @@ impl Client {
             self.flush_atime(inode);
         }
         self.mds.close(inode.ino);
-        Answer::Ready(outcome)
     }
 }
 

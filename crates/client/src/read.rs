@@ -19,18 +19,18 @@ use tarn_pool::{Caching, Error};
 pub struct ReadBuf {
     pub pieces: Vec<Bytes>,
     /// Bytes in all pieces together.
-    pub total: usize,
+    pub len: usize,
 }
 
 static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
 
 impl ReadBuf {
     pub fn len(&self) -> usize {
-        self.total
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.total == 0
+        self.len == 0
     }
 
     /// All of it as one slice, if it lies in one place.
@@ -49,7 +49,7 @@ impl ReadBuf {
 
     fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
-            self.total += piece.len();
+            self.len += piece.len();
             self.pieces.push(piece);
         }
     }
@@ -96,7 +96,7 @@ impl Span {
 
     /// Cuts the records' contents to the span; what they lack reads as zeros.
     fn assemble(&self, contents: impl Iterator<Item = Option<Bytes>>) -> ReadBuf {
-        let mut buf = ReadBuf { pieces: Vec::with_capacity(self.dirty.len()), total: 0 };
+        let mut buf = ReadBuf { pieces: Vec::with_capacity(self.dirty.len()), len: 0 };
         for (record, content) in (self.first..).zip(contents) {
             let start = record * self.record_size;
             let from = self.offset.saturating_sub(start) as usize;
@@ -129,7 +129,7 @@ impl Client {
         if let Some(buf) = self.read_ready(&file.inode, &span) {
             add(&self.stats.reads_ready, 1);
             add(&self.stats.record_hits, span.dirty.len() as u64);
-            add(&self.stats.read_bytes, buf.total as u64);
+            add(&self.stats.read_bytes, buf.len as u64);
             return Answer::ok(buf);
         }
         add(&self.stats.reads_pending, 1);
@@ -139,7 +139,7 @@ impl Client {
                 window.wait().await;
             }
             let buf = client.read_waiting(&file.inode, offset, len as u64, caching).await?;
-            add(&client.stats.read_bytes, buf.total as u64);
+            add(&client.stats.read_bytes, buf.len as u64);
             Ok(buf)
         })
     }

@@ -12,39 +12,37 @@ use tarn_base::{Answer, FsError, Ino};
 const PROGRESS: Duration = Duration::from_millis(100);
 
 impl Client {
-    /// Answers when all that was written to the file before the call, and the names it has, are durable. A
-    /// write error is reported once through each handle. `datasync` makes no difference: size and pointers are
-    /// what a reader needs, and the rest is in the same transaction.
-    pub fn fsync(self: &Arc<Self>, handle: Handle, _datasync: bool) -> Answer<()> {
-        let file = match self.check_fenced().and_then(|()| self.handles.get(handle)) {
-            Ok(file) => file,
-            Err(e) => return Answer::err(e),
-        };
-        if file.inode.is_clean() {
-            return self.mds.sync();
-        }
-        let client = self.clone();
-        self.answer(async move {
-            let flushed = client.flush_inode(&file.inode).await;
-            if flushed.is_err() {
-                // Reported now: not again when this handle is closed.
-                let _ = file.unseen_error();
-            }
-            flushed?;
-            client.mds.sync().wait().await
-        })
-    }
-
-    /// As [`Client::fsync`], for a file or directory without a handle here.
-    pub fn fsync_inode(self: &Arc<Self>, ino: Ino, _datasync: bool) -> Answer<()> {
+    /// Answers when all that was written to the file before the call, and the names it has, are durable.
+    /// `datasync` makes no difference: size and pointers are what a reader needs, and the rest is in the same
+    /// transaction. For directories too.
+    pub fn fsync(self: &Arc<Self>, ino: Ino, _datasync: bool) -> Answer<()> {
         if let Err(e) = self.check_fenced() {
             return Answer::err(e);
         }
         let Some(pinned) = self.table.pin_known(ino) else { return self.mds.sync() };
+        if pinned.is_clean() {
+            return self.mds.sync();
+        }
         let client = self.clone();
         self.answer(async move {
             client.flush_inode(&pinned).await?;
             client.mds.sync().wait().await
+        })
+    }
+
+    /// As [`Client::fsync`]; a write error is then not reported once more through the same handle.
+    pub fn fsync_handle(self: &Arc<Self>, handle: Handle, datasync: bool) -> Answer<()> {
+        let file = match self.handles.get(handle) {
+            Ok(file) => file,
+            Err(e) => return Answer::err(e),
+        };
+        let answer = self.fsync(file.inode.ino, datasync);
+        self.answer(async move {
+            let outcome = answer.wait().await;
+            if outcome.is_err() {
+                let _ = file.unseen_error();
+            }
+            outcome
         })
     }
 

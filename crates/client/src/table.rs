@@ -2,7 +2,7 @@
 
 use crate::inode::{Inode, Overlay};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ struct Entry {
 
 /// Known inodes, sharded by number. A shard's lock is taken before an inode's state, never after.
 pub(crate) struct Table {
-    shards: Vec<Mutex<HashMap<Ino, Entry>>>,
+    shards: Vec<Mutex<BTreeMap<Ino, Entry>>>,
     len: AtomicUsize,
 }
 
@@ -27,7 +27,7 @@ impl Table {
         Arc::new(Table { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), len: AtomicUsize::new(0) })
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Entry>> {
+    fn shard(&self, ino: Ino) -> &Mutex<BTreeMap<Ino, Entry>> {
         &self.shards[(ino.0 % SHARDS as u64) as usize]
     }
 

@@ -202,10 +202,10 @@ impl Client {
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_SIZE_MAX) {
                 return Err(FsError::FileTooLarge);
             }
-            let missing = missing_records(&state, offset, data.len() as u64, loads);
-            if !missing.is_empty() {
+            let needed = needed_records(&state, offset, data.len() as u64);
+            if needed.iter().any(|r| loads.content(&state, *r).is_none()) {
                 loads.clear(&mut state);
-                return Ok(Step::Load(missing.into_iter().map(|r| (r, state.begin_load(r))).collect()));
+                return Ok(Step::Load(needed.into_iter().map(|r| (r, state.begin_load(r))).collect()));
             }
             let fresh = self.apply(&mut state, offset, data, loads);
             state.size = state.size.max(offset + data.len() as u64);
@@ -344,22 +344,21 @@ impl Client {
     }
 }
 
-/// Records of which a write covers only a part and whose committed content is not at hand.
-fn missing_records(state: &State, offset: u64, len: u64, loads: &Loads) -> Vec<u64> {
+/// Records of which a write covers only a part and which have committed content alone.
+fn needed_records(state: &State, offset: u64, len: u64) -> Vec<u64> {
     let record_size = state.record_size;
     let end = offset + len;
     let (first, last) = (offset / record_size, (end - 1) / record_size);
-    let mut missing = Vec::new();
+    let mut needed = Vec::new();
     for record in [first, last] {
         let start = record * record_size;
-        if state.dirty.contains_key(&record) || !state.maybe_committed(record) || missing.contains(&record) {
+        if state.dirty.contains_key(&record) || !state.maybe_committed(record) || needed.contains(&record) {
             continue;
         }
         let valid_end = (start + record_size).min(state.committed_size);
-        let covered = offset <= start && end >= valid_end;
-        if !covered && loads.content(state, record).is_none() {
-            missing.push(record);
+        if offset > start || end < valid_end {
+            needed.push(record);
         }
     }
-    missing
+    needed
 }

@@ -139,6 +139,5 @@ pub fn shard_bytes(key: &[u8]) -> &[u8] {
 pub fn in_one_shard(start: &[u8], end: &[u8]) -> bool {
     matches!(start.first(), Some(&table::DIRENT | &table::XATTR | &table::CHUNK))
         && start.len() >= 9
-        && end.len() >= 9
-        && (start[..9] == end[..9] || prefix_range(&start[..9]).1[..] == *end)
+        && (end.starts_with(&start[..9]) || prefix_range(&start[..9]).1[..] == *end)
 }

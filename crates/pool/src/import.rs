@@ -363,7 +363,10 @@ async fn newest_now(seen: Label, vdevs: &[Arc<Vdev>]) -> Result<Label> {
                 }
             }
             _ => {
-                return Err(Error::Held(format!("pool '{}' changed while it was imported", newest.pool.name)));
+                return Err(Error::Held(format!(
+                    "pool '{}' changed while it was imported",
+                    newest.pool.name
+                )));
             }
         }
     }

@@ -283,7 +283,7 @@ impl Filesystem for Door {
     ) {
         let permissions = mode & mode::PERMISSIONS & !umask;
         let open = open_mode(OpenFlags(flags));
-        let answer = self.client.create_unnamed(cred(request), ino(parent), permissions, open);
+        let answer = self.client.create_unnamed(cred(request), ino(parent), permissions);
         let ttl = self.ttl();
         self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, made| {
             ttl.reply_create(reply, made, open.direct);
@@ -323,7 +323,7 @@ impl Filesystem for Door {
         let direct = write_flags.contains(WriteFlags::FUSE_WRITE_LOCKOWNER);
         let answer = if direct && flags.0 & libc::O_DSYNC != 0 {
             let (client, datasync) = (self.client.clone(), flags.0 & libc::O_SYNC != libc::O_SYNC);
-            then(written, move |n| client.fsync(Handle(handle.0), datasync).map(move |()| n))
+            then(written, move |n| client.fsync_handle(Handle(handle.0), datasync).map(move |()| n))
         } else {
             written
         };
@@ -339,9 +339,8 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let client = self.client.clone();
-        let answer = self
-            .locks
-            .release(&self.client, ino(file), false, owner.0, move || client.flush(Handle(handle.0)));
+        let flush = move || client.take_write_error(Handle(handle.0)).into();
+        let answer = self.locks.process_closed(&self.client, ino(file), owner.0, flush);
         self.done(request, answer, reply);
     }
 
@@ -351,16 +350,16 @@ impl Filesystem for Door {
         file: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
-        flock_owner: Option<LockOwner>,
+        _flock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         let client = self.client.clone();
-        let close = move || client.close(Handle(handle.0));
-        let answer = match flock_owner {
-            Some(owner) => self.locks.release(&self.client, ino(file), true, owner.0, close),
-            None => close(),
+        let close = move || {
+            client.close(Handle(handle.0));
+            Answer::ok(())
         };
+        let answer = self.locks.file_closed(&self.client, ino(file), handle.0, close);
         self.waits.answer(request, Signals::Ignore, answer, reply, |reply, ()| reply.ok());
     }
 
@@ -372,7 +371,7 @@ impl Filesystem for Door {
         datasync: bool,
         reply: ReplyEmpty,
     ) {
-        self.done(request, self.client.fsync(Handle(handle.0), datasync), reply);
+        self.done(request, self.client.fsync_handle(Handle(handle.0), datasync), reply);
     }
 
     fn readdir(
@@ -498,7 +497,7 @@ impl Filesystem for Door {
         &self,
         request: &Request,
         file: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -507,7 +506,8 @@ impl Filesystem for Door {
         flock: bool,
         reply: ReplyLock,
     ) {
-        let asked = Asked { ino: ino(file), owner: owner.0, start, end, typ, pid, flock };
+        let (ino, handle, owner) = (ino(file), handle.0, owner.0);
+        let asked = Asked { ino, handle, owner, start, end, typ, pid, flock };
         LockBook::test(&self.client, &self.waits, request, asked, reply);
     }
 
@@ -515,7 +515,7 @@ impl Filesystem for Door {
         &self,
         request: &Request,
         file: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -525,7 +525,8 @@ impl Filesystem for Door {
         flock: bool,
         reply: ReplyEmpty,
     ) {
-        let asked = Asked { ino: ino(file), owner: owner.0, start, end, typ, pid, flock };
+        let (ino, handle, owner) = (ino(file), handle.0, owner.0);
+        let asked = Asked { ino, handle, owner, start, end, typ, pid, flock };
         self.locks.set(&self.client, &self.waits, request, asked, sleep, reply);
     }
 

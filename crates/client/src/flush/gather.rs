@@ -3,7 +3,7 @@
 use super::flight::{Flight, FlightFile, FlightRecord};
 use super::{Item, Source};
 use crate::client::Client;
-use crate::inode::{InFlight, Inode, State};
+use crate::inode::{Dirty, InFlight, Inode, State};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +26,8 @@ enum Took {
     Full,
     /// The file's shape is being changed: not now.
     Blocked,
+    /// What is left must not overtake a record that is in flight and was written again since.
+    Later,
 }
 
 impl Client {
@@ -60,7 +62,7 @@ impl Client {
         loop {
             let Some(inode) = self.flush.queues.lock().urgent.pop_front() else { return };
             match filling.take(&inode, None) {
-                Took::All => inode.state.lock().urgent = false,
+                Took::All | Took::Later => {}
                 // Who waits asks again when the change of shape is done; if it just was, now.
                 Took::Blocked => {
                     inode.state.lock().urgent = false;
@@ -86,7 +88,7 @@ impl Client {
             }
             match filling.take(&item.inode, Some(item.record)) {
                 Took::All => {}
-                Took::Blocked => blocked.push(item),
+                Took::Blocked | Took::Later => blocked.push(item),
                 Took::Full => {
                     self.push_back_front(item, eligible);
                     break;
@@ -181,6 +183,22 @@ fn snapshot(
     Some(taken)
 }
 
+/// The idle records that may go now: all of them, or one and what must commit no later than it. Behind the
+/// committed size the lower ones must not stay back, so one that is in flight and was written again since holds
+/// back all above it; says whether that happened.
+fn takeable(state: &State, wanted: Option<u64>) -> (Vec<u64>, bool) {
+    let behind = state.committed_size / state.record_size.max(1);
+    let rewritten = |d: &Dirty| d.flight.is_some_and(|f| f.next_since.is_some());
+    let barrier = state.dirty.range(behind..).find(|(_, d)| rewritten(d)).map_or(u64::MAX, |(r, _)| *r);
+    let (first, last) = match wanted {
+        None => (0, u64::MAX),
+        Some(record) if !state.idle.contains(&record) => return (Vec::new(), false),
+        Some(record) => (behind.min(record), record),
+    };
+    let records = state.idle.range(first..=last).copied().take_while(|r| *r < barrier).collect();
+    (records, state.idle.range(first..=last).next_back().is_some_and(|r| *r > barrier))
+}
+
 impl Filling {
     /// Takes idle records of a file: all of them, or one and what must commit no later than it.
     fn take(&mut self, inode: &Arc<Inode>, wanted: Option<u64>) -> Took {
@@ -199,16 +217,8 @@ impl Filling {
             },
         };
         let mut state = inode.state.lock();
-        let records: Vec<u64> = match wanted {
-            None => state.idle.iter().copied().collect(),
-            Some(record) if !state.idle.contains(&record) => Vec::new(),
-            // Behind the committed size the lower ones must not stay back.
-            Some(record) => {
-                let behind = state.committed_size / state.record_size.max(1);
-                state.idle.range(behind.min(record)..=record).copied().collect()
-            }
-        };
-        let mut took = Took::All;
+        let (records, held_back) = takeable(&state, wanted);
+        let mut took = if held_back { Took::Later } else { Took::All };
         for record in records {
             let first = self.flight.bytes == 0;
             let Some(taken) = snapshot(&mut state, record, self.flight.id, &mut self.budget, first) else {
@@ -218,6 +228,10 @@ impl Filling {
             state.flights.insert(self.flight.id);
             self.flight.bytes += taken.content.len() as u64;
             self.flight.files[at].records.push(taken);
+        }
+        if wanted.is_none() && took != Took::Full {
+            // Under the same lock: the landing that makes a held back record idle wakes who waits for it.
+            state.urgent = false;
         }
         drop(state);
         if self.flight.files[at].records.is_empty() {

@@ -48,7 +48,8 @@ impl World {
 
     /// Opens the dataset anew without closing it: what a crash leaves. The old owner is fenced.
     pub async fn crash(&mut self) {
-        self.mdt = Mdt::open(self.pool.clone(), DATASET, options(self.hash_bits)).await.expect("reopen");
+        let options = MdtOptions { properties: self.mdt.properties(), ..options(self.hash_bits) };
+        self.mdt = Mdt::open(self.pool.clone(), DATASET, options).await.expect("reopen");
         self.grant = None;
     }
 
