@@ -26,8 +26,11 @@ pub fn helper(words: &[String]) -> Option<Result<Helper>> {
     }
 }
 
-/// Plain words, and single letters with the values of those that take one.
-fn split<'a>(words: &'a [String], with_value: &str) -> Result<(Vec<&'a str>, Vec<(char, &'a str)>)> {
+/// A single-letter option, and its value if it takes one.
+type Flag<'a> = (char, &'a str);
+
+/// Plain words, and options.
+fn split<'a>(words: &'a [String], with_value: &str) -> Result<(Vec<&'a str>, Vec<Flag<'a>>)> {
     let (mut plain, mut flags) = (Vec::new(), Vec::new());
     let mut rest = words.iter();
     while let Some(word) = rest.next() {

@@ -90,8 +90,10 @@ mod tests {
     use crate::properties::dataset;
     use tarn_base::DatasetId;
 
-    fn rows(rows: &[(&str, &[(&str, &str)])]) -> Vec<DatasetConfig> {
-        let row = |(i, (name, properties)): (usize, &(&str, &[(&str, &str)]))| DatasetConfig {
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)]);
+
+    fn rows(rows: &[Row]) -> Vec<DatasetConfig> {
+        let row = |(i, (name, properties)): (usize, &Row)| DatasetConfig {
             id: DatasetId(i as u32),
             name: name.to_string(),
             guid: 1,
