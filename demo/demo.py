@@ -115,7 +115,7 @@ def copy(originals, mount):
     data = sum(min(e.st.st_size, e.st.st_blocks * 512) for e in entries if tree.is_data(e))
     progress = Progress("copied", data, len(entries))
     tree.copy(originals, mount, entries, done=progress.add)
-    subprocess.run(["sync", "-f", mount], check=True)
+    subprocess.run(["sync", mount], check=True)
     progress.end()
 
 

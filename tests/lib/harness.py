@@ -218,6 +218,17 @@ def remember(test, key):
         file.write(key + "\n")
 
 
+def keep_logs(log):
+    """Puts what the daemons of a failed test had to say beside the test's own log."""
+    with open(os.path.splitext(log)[0] + ".daemon.log", "wb") as out:
+        for folder, folders, names in os.walk(os.path.join(WORK, "world")):
+            # A mount may hang, and holds no logs of Tarn's; buckets are large.
+            folders[:] = [f for f in folders if f not in ("mnt", "buckets", "s3", "small")]
+            for path in (os.path.join(folder, n) for n in names if n.endswith(".log")):
+                with open(path, "rb") as file:
+                    out.write(f"== {path}\n".encode() + file.read()[-200_000:])
+
+
 def run_one(test, long):
     """Runs a test in a child and returns (verdict, text, seconds)."""
     log = os.path.join(WORK, "logs", f"{test.name}.log")
@@ -233,6 +244,8 @@ def run_one(test, long):
         except subprocess.TimeoutExpired:
             late = True
             os.killpg(child.pid, signal.SIGKILL)
+    if late or child.returncode:
+        keep_logs(log)
     # Even after a crash of the test nothing of it may stay mounted or running (an S3 server, say); a process that
     # hangs in a call on the mount goes only when the mount does.
     import world

@@ -185,6 +185,16 @@ class Pool:
         return sum(du(v) for v in self.vdevs if os.path.isdir(v))
 
 
+def sync_all(folder):
+    """Makes everything durable that was written to the mount: by fsync of a directory, since the kernel passes no
+    syncfs on to a FUSE file system (docs/SEMANTICS.md)."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def drop_caches():
     subprocess.run(["sync"], check=True)
     with open("/proc/sys/vm/drop_caches", "w") as file:

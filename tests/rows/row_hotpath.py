@@ -7,7 +7,7 @@ import random
 import time
 
 from harness import test
-from world import drop_caches
+from world import drop_caches, sync_all
 
 FILES = 2000
 AT_FDCWD, FORCE_SYNC, BASIC_STATS = -100, 0x2000, 0x7FF
@@ -97,7 +97,7 @@ def cached(t):
     big, size = os.path.join(pool.mnt, "big"), 16 << 20
     with open(big, "wb") as file:
         file.write(os.urandom(size))
-    t.run("sync", "-f", pool.mnt)
+    sync_all(pool.mnt)
     time.sleep(2)
 
     def lookups():

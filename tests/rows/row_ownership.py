@@ -63,9 +63,9 @@ def export(t):
     there = other_host(t, pool)
     pool.mount()
     t.check(append(os.path.join(pool.mnt, "log"), 20) == 20, "the owner cannot write")
-    refused(t, there.host.tarn("pool", "import", *scan(pool), "tank", check=False), "tank")
+    refused(t, there.host.tarn("pool", "import", *scan(pool), "tank", check=False), "in use")
     # The owner is a live process on this machine: no force takes its disks.
-    refused(t, there.host.tarn("pool", "import", "-f", *scan(pool), "tank", check=False), "tank")
+    refused(t, there.host.tarn("pool", "import", "-f", *scan(pool), "tank", check=False), "in use")
     pool.umount()
     pool.host.tarn("pool", "export", "tank")
     there.host.tarn("pool", "import", *scan(pool), "tank")

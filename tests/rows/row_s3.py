@@ -6,7 +6,7 @@ import tree
 from harness import test
 from row_ownership import append, hand_over, lines, other_host, races, refused, scan
 from row_programs import crates
-from world import du, wait_until
+from world import du, sync_all, wait_until
 
 
 @test("create, mount, copy a tree, mount cold, verify; no credentials in any log", limit=240, needs="pool")
@@ -42,7 +42,7 @@ def returns(t):
     pool = t.world.pool(buckets=server.urls(), options=["-o", "rewind=0"])
     pool.mount()
     tree.make_big(os.path.join(pool.mnt, "big"), 128 << 20)
-    t.run("sync", "-f", pool.mnt)
+    sync_all(pool.mnt)
     t.check(du(server.root) >= 128 << 20, "the buckets hold less than was written")
     os.unlink(os.path.join(pool.mnt, "big"))
     wait_until(lambda: du(server.root) < 4 << 20, 180, "buckets below 4 MiB", step=1)

@@ -52,8 +52,14 @@ impl Run {
             options.prefetch_max = 128 << 10;
             options.flush_age = Duration::from_millis(50);
         });
-        let mut run =
-            Run { world, rng: SmallRng::seed_from_u64(seed), files: Vec::new(), stamp: 0, seed, log: Vec::new() };
+        let mut run = Run {
+            world,
+            rng: SmallRng::seed_from_u64(seed),
+            files: Vec::new(),
+            stamp: 0,
+            seed,
+            log: Vec::new(),
+        };
         for n in 0..FILES {
             let name = format!("file{n}");
             let (ino, handle) = run.world.create(&name).await;
@@ -142,7 +148,14 @@ impl Run {
         assert_eq!(found.len(), expected.len(), "length: {}", ctx());
         if let Some(at) = (0..found.len()).find(|i| found[*i] != expected[*i]) {
             let tail = self.log.len().saturating_sub(40);
-            panic!("byte {}: {} is not {}: {}\n{:#?}", offset + at, found[at], expected[at], ctx(), &self.log[tail..]);
+            panic!(
+                "byte {}: {} is not {}: {}\n{:#?}",
+                offset + at,
+                found[at],
+                expected[at],
+                ctx(),
+                &self.log[tail..]
+            );
         }
     }
 
