@@ -80,7 +80,7 @@ impl Client {
     /// A client of the dataset behind `mds`, with its data in `pool`. Starts background tasks on
     /// `options.runtime`; they end with [`Client::shutdown`], or when the last reference is dropped.
     pub fn new(mds: Arc<dyn Mds>, pool: Arc<Pool>, options: ClientOptions) -> Arc<Client> {
-        Client::with_records(mds, Arc::new(PoolRecords { pool }), options)
+        Client::with_records(mds, Arc::new(PoolRecords::new(pool)), options)
     }
 
     /// As [`Client::new`], over any store of records.

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::{BlockPtr, ChecksumKind, Compression, FsError, RecordOwner, SegmentId, Txg, VdevId};
 use tarn_pool::{Caching, Error, Pool, SegmentBuilder, Space};
 
@@ -43,12 +44,18 @@ pub trait Records: Send + Sync + 'static {
     fn space(&self) -> Space;
 }
 
-/// Used when the pool's `segment_size` property does not parse, in bytes.
-const DEFAULT_SEGMENT: u64 = 4 << 20;
-
 /// The real thing.
 pub(crate) struct PoolRecords {
-    pub pool: Arc<Pool>,
+    pool: Arc<Pool>,
+    /// The pool's property, read anew with each segment: looking it up is too dear for every read.
+    segment_size: AtomicU64,
+}
+
+impl PoolRecords {
+    pub fn new(pool: Arc<Pool>) -> PoolRecords {
+        let segment_size = AtomicU64::new(pool.segment_size());
+        PoolRecords { pool, segment_size }
+    }
 }
 
 impl Records for PoolRecords {
@@ -61,8 +68,7 @@ impl Records for PoolRecords {
     }
 
     fn segment_size(&self) -> u64 {
-        let set = self.pool.property("segment_size").and_then(|text| text.parse().ok());
-        set.unwrap_or(DEFAULT_SEGMENT).max(64 << 10)
+        self.segment_size.load(Ordering::Relaxed)
     }
 
     fn write(
@@ -71,6 +77,7 @@ impl Records for PoolRecords {
         records: Vec<(RecordOwner, Bytes)>,
         storing: Storing,
     ) -> BoxFuture<'static, Result<Vec<BlockPtr>, Error>> {
+        self.segment_size.store(self.pool.segment_size(), Ordering::Relaxed);
         Box::pin(async move {
             // Compression and checksums take milliseconds: not on a thread that others wait for.
             let pack = tokio::task::spawn_blocking(move || {
@@ -93,7 +100,9 @@ impl Records for PoolRecords {
         self.pool.cached(ptr)
     }
 
-    fn insert_cached(&self, _ptr: &BlockPtr, _logical: Bytes, _caching: Caching) {}
+    fn insert_cached(&self, ptr: &BlockPtr, logical: Bytes, caching: Caching) {
+        self.pool.insert_cached(ptr, logical, caching);
+    }
 
     fn read(
         self: Arc<Self>,

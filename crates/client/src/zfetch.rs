@@ -27,7 +27,7 @@ const SLACK: u64 = 1 << 20;
 const STRIDES_BELIEVED: u32 = 2;
 const STRIDES_AHEAD: u64 = 32;
 /// Files above this leave the ARC first when they are streamed, in bytes: the kernel caches them too.
-const STREAMED_MIN: u64 = 16 << 20;
+pub(crate) const STREAMED_MIN: u64 = 16 << 20;
 /// All handles together may have this many times `prefetch_max` on its way.
 const HANDLES_SHARE: u64 = 4;
 

@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::inode::Inode;
 use crate::records::Storing;
 use crate::stats::add;
+use crate::zfetch::STREAMED_MIN;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -137,10 +138,14 @@ impl Client {
 
     /// The flight's records are committed: those that were not written again are clean.
     fn land(self: &Arc<Self>, file: FlightFile, ptrs: Vec<BlockPtr>, told: Told, id: u64) {
-        let record_size = file.inode.state.lock().record_size as usize;
+        let (record_size, size) = {
+            let state = file.inode.state.lock();
+            (state.record_size as usize, state.size)
+        };
+        let caching = if size > STREAMED_MIN { Caching::Stream } else { Caching::Keep };
         // First into the ARC, then out of the dirty ones: readers find them in one or the other.
         for (r, ptr) in file.records.iter().zip(&ptrs) {
-            self.records.insert_cached(ptr, compact(r.content.clone(), record_size), Caching::Keep);
+            self.records.insert_cached(ptr, compact(r.content.clone(), record_size), caching);
         }
         let mut again = Vec::new();
         let mut less = 0;
