@@ -18,7 +18,7 @@ run() {
 
 clean() {
     if grep -q " $demo/mnt fuse" /proc/self/mounts; then
-        "$tarn" umount "$demo/mnt" 2>/dev/null || "$tarn" umount -f "$demo/mnt" || umount -l "$demo/mnt"
+        "$tarn" umount "$demo/mnt" || "$tarn" umount -f "$demo/mnt" || umount -l "$demo/mnt" || true
     fi
     # Nothing below may be mounted when it is deleted.
     if grep -q " $demo/" /proc/self/mounts; then
