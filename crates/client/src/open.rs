@@ -177,12 +177,7 @@ impl Client {
 
     /// Creates a regular file without a name and opens it; `mode` is what remains after the umask. It is gone
     /// when it is closed, unless [`Client::link`] gave it a name.
-    pub fn create_unnamed(
-        self: &Arc<Self>,
-        cred: Cred,
-        parent: Ino,
-        mode: u32,
-    ) -> Answer<(Attr, Handle)> {
+    pub fn create_unnamed(self: &Arc<Self>, cred: Cred, parent: Ino, mode: u32) -> Answer<(Attr, Handle)> {
         if let Err(e) = self.check_writable() {
             return Answer::err(e);
         }

@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn chmod_moves_the_mask_and_not_the_owning_group() {
-        let mut a = acl(&[(USER_OBJ, 7, !0), (USER, 7, 5), (GROUP_OBJ, 7, !0), (MASK, 7, !0), (OTHER, 7, !0)]);
+        let mut a =
+            acl(&[(USER_OBJ, 7, !0), (USER, 7, 5), (GROUP_OBJ, 7, !0), (MASK, 7, !0), (OTHER, 7, !0)]);
         a.chmod(0o640);
         assert_eq!(a.mode(), 0o640);
         assert_eq!(a.entry(GROUP_OBJ).map(|e| e.perm), Some(7));

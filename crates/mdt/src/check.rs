@@ -76,7 +76,12 @@ impl Mdt {
         let snapshot = self.db.snapshot().await?;
         let mut walk = Walk::default();
         snapshot.each(table::INODE, |key, row| walk.inode(key, row)).await?;
-        snapshot.each(table::ORPHAN, |key, _| Ok(walk.orphans.extend(key::ino_of(key)))).await?;
+        snapshot
+            .each(table::ORPHAN, |key, _| {
+                walk.orphans.extend(key::ino_of(key));
+                Ok(())
+            })
+            .await?;
         snapshot.each(table::DIRENT, |key, row| walk.names(key, row)).await?;
         walk.report.inodes = walk.inodes.len() as u64;
         let mut batch = Vec::new();
@@ -98,15 +103,22 @@ impl Mdt {
         snapshot
             .each(table::SEGMENT, |key, row| {
                 let row: SegmentPhys = phys::decode("segment", row)?;
-                Ok(rows.extend(SegmentId::from_bytes(&key[1..]).map(|id| (id, row))))
+                rows.extend(SegmentId::from_bytes(&key[1..]).map(|id| (id, row)));
+                Ok(())
             })
             .await?;
         let mut freed = HashSet::new();
-        snapshot.each(table::RECLAIM, |key, _| Ok(freed.extend(key::reclaim_of(key).map(|(_, id)| id)))).await?;
+        snapshot
+            .each(table::RECLAIM, |key, _| {
+                freed.extend(key::reclaim_of(key).map(|(_, id)| id));
+                Ok(())
+            })
+            .await?;
         let mut open: HashSet<Grant> = HashSet::new();
         snapshot
             .each(table::GRANT, |_, row| {
-                Ok(open.extend([phys::decode::<GrantPhys>("grant", row)?.grant]))
+                open.insert(phys::decode::<GrantPhys>("grant", row)?.grant);
+                Ok(())
             })
             .await?;
         walk.report.segments = rows.len() as u64;
@@ -136,7 +148,11 @@ impl Mdt {
         Ok(())
     }
 
-    async fn verify(self: &Arc<Self>, walk: &mut Walk, records: Vec<(Ino, u64, BlockPtr)>) -> Result<(), FsError> {
+    async fn verify(
+        self: &Arc<Self>,
+        walk: &mut Walk,
+        records: Vec<(Ino, u64, BlockPtr)>,
+    ) -> Result<(), FsError> {
         for group in records.chunks(64) {
             let ptrs: Vec<BlockPtr> = group.iter().map(|(_, _, ptr)| *ptr).collect();
             if self.pool.read(&ptrs, tarn_pool::Caching::Bypass).await.is_ok() {
@@ -180,14 +196,20 @@ impl Walk {
             self.report.names += 1;
             let shown = String::from_utf8_lossy(&entry.name).into_owned();
             match self.inodes.get_mut(&entry.ino) {
-                None => self.report.missing.push(format!("{shown} in inode {dir}: inode {} is gone", entry.ino)),
+                None => {
+                    self.report.missing.push(format!("{shown} in inode {dir}: inode {} is gone", entry.ino))
+                }
                 Some(seen) => {
                     seen.links += 1;
                     if seen.phys.kind != entry.kind {
-                        self.report.wrong.push(format!("{shown} in inode {dir}: kind differs from its inode"));
+                        self.report
+                            .wrong
+                            .push(format!("{shown} in inode {dir}: kind differs from its inode"));
                     }
                     if seen.phys.kind == FileKind::Directory && seen.phys.parent != dir {
-                        self.report.wrong.push(format!("{shown} in inode {dir}: the directory names another parent"));
+                        self.report
+                            .wrong
+                            .push(format!("{shown} in inode {dir}: the directory names another parent"));
                     }
                     seen.name = Some((dir, entry.name));
                 }
@@ -224,7 +246,9 @@ impl Walk {
             self.report.records += 1;
             seen.allocated += u64::from(ptr.stored);
             if record * record_size >= seen.phys.size {
-                self.report.wrong.push(format!("inode {ino}: record {record} lies behind the end of the file"));
+                self.report
+                    .wrong
+                    .push(format!("inode {ino}: record {record} lies behind the end of the file"));
             }
             let first = if ptr.flags & flag::SHARED != 0 {
                 let count = self.shared.entry((ptr.segment, ptr.offset)).or_default();
@@ -277,7 +301,10 @@ impl Walk {
                 say(format!("{} entries, but {} names in it", seen.phys.size, seen.entries));
             }
             if seen.phys.kind == FileKind::Regular && seen.phys.allocated != seen.allocated {
-                say(format!("{} bytes allocated, but {} in its block map", seen.phys.allocated, seen.allocated));
+                say(format!(
+                    "{} bytes allocated, but {} in its block map",
+                    seen.phys.allocated, seen.allocated
+                ));
             }
             if links == 0 && !self.orphans.contains(ino) {
                 leaked.push(format!("inode {ino} has no name"));
@@ -291,7 +318,8 @@ impl Walk {
         for (id, row) in rows {
             let live = self.live.get(id).copied().unwrap_or(0);
             if row.live != live {
-                let text = format!("segment {id}: {} live bytes by its row, {live} by the block maps", row.live);
+                let text =
+                    format!("segment {id}: {} live bytes by its row, {live} by the block maps", row.live);
                 self.report.wrong.push(text);
             }
         }

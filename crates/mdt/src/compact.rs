@@ -77,7 +77,8 @@ impl Compactor {
         let share = if quiet && many_dead { 20 } else { 2 };
         let worth = |row: &SegmentPhys| (row.size - row.live.min(row.size)) * share >= row.size;
         let candidates = state.thin.iter().filter(|(id, row)| worth(row) && !state.pinned.contains(id));
-        let mut order: Vec<_> = candidates.map(|(id, row)| (row.live as f64 / row.size.max(1) as f64, *id, row.live)).collect();
+        let mut order: Vec<_> =
+            candidates.map(|(id, row)| (row.live as f64 / row.size.max(1) as f64, *id, row.live)).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut bytes = 0;
         let fits = order.into_iter().take_while(|(_, _, live)| {

@@ -88,7 +88,9 @@ fn settings() -> Settings {
             wal_fence_options: None,
             compacted_options: sweep(60),
             compactions_options: sweep(60),
-            detach_options: Some(GarbageCollectorScheduleOptions { interval: Some(Duration::from_secs(600)) }),
+            detach_options: Some(GarbageCollectorScheduleOptions {
+                interval: Some(Duration::from_secs(600)),
+            }),
             ..GarbageCollectorOptions::default()
         }),
         // The vdevs below retry within their own deadline; for ever is the txg engine's decision.

@@ -240,7 +240,11 @@ impl Mdt {
         if self.properties.read().read_only {
             return self.ready(Err(FsError::ReadOnly));
         }
-        let first = if self.overfull() { Err(Stop::Missing(Vec::new())) } else { self.try_change(&Loaded::default(), &op) };
+        let first = if self.overfull() {
+            Err(Stop::Missing(Vec::new()))
+        } else {
+            self.try_change(&Loaded::default(), &op)
+        };
         match first {
             Ok(value) => self.ready(Ok(value)),
             Err(Stop::Fail(error)) => self.ready(Err(error)),

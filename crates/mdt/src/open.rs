@@ -54,11 +54,7 @@ fn no_stop(stop: Stop) -> FsError {
 
 impl Mdt {
     /// Opens a dataset of an open pool, and makes its first rows if it is new. Every earlier owner is fenced.
-    pub async fn open(
-        pool: Arc<Pool>,
-        dataset: DatasetId,
-        options: MdtOptions,
-    ) -> Result<Arc<Mdt>, FsError> {
+    pub async fn open(pool: Arc<Pool>, dataset: DatasetId, options: MdtOptions) -> Result<Arc<Mdt>, FsError> {
         let config = pool.config();
         let row = config.datasets.iter().find(|row| row.id == dataset).ok_or(FsError::NotFound)?;
         let store = pool.metadata_store(row).map_err(pool_error)?;

@@ -268,7 +268,9 @@ impl Chunk {
             let mut offset = run.offset;
             for (at, record) in (usize::from(run.first)..).zip(run.records) {
                 if record.flags & !flag::KNOWN != 0 {
-                    return Err(Stop::damaged("block pointer with unknown flags: written by a newer Tarn".into()));
+                    return Err(Stop::damaged(
+                        "block pointer with unknown flags: written by a newer Tarn".into(),
+                    ));
                 }
                 let ptr = BlockPtr {
                     segment: run.segment,
@@ -345,7 +347,10 @@ mod tests {
         let mut chunk = Chunk::empty();
         for (i, slot) in chunk.ptrs.iter_mut().enumerate() {
             *slot = Some(BlockPtr {
-                segment: SegmentId { grant: Grant { vdev: VdevId(3), dataset: DatasetId(1), number: 9 }, seq: 5 },
+                segment: SegmentId {
+                    grant: Grant { vdev: VdevId(3), dataset: DatasetId(1), number: 9 },
+                    seq: 5,
+                },
                 offset: i as u32 * 131_072,
                 stored: 131_072,
                 logical: 131_072,

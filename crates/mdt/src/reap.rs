@@ -150,7 +150,11 @@ fn begin(tx: &mut Tx, ino: Ino) -> Outcome<Option<Rest>> {
 }
 
 fn records_of(inode: &InodePhys) -> u64 {
-    if inode.kind == tarn_base::posix::FileKind::Regular { inode.size.div_ceil(1 << inode.record_shift) } else { 0 }
+    if inode.kind == tarn_base::posix::FileKind::Regular {
+        inode.size.div_ceil(1 << inode.record_shift)
+    } else {
+        0
+    }
 }
 
 fn finish(tx: &mut Tx, ino: Ino) {

@@ -90,7 +90,8 @@ async fn shared_records_live_until_their_last_pointer_goes() {
     let mut w = world().await;
     let (a, b) = (w.file(Ino::ROOT, "a").await, w.file(Ino::ROOT, "b").await);
     w.write(&[(a, 0, 1), (a, 1, 2), (a, 3, 4)], RECORD).await;
-    let share = Share { from: a, from_record: 0, to: b, to_record: 2, count: 4, size_at_least: 6 * RECORD as u64 };
+    let share =
+        Share { from: a, from_record: 0, to: b, to_record: 2, count: 4, size_at_least: 6 * RECORD as u64 };
     w.mdt.share(share).wait().await.expect("share");
     assert_eq!(w.mdt.usage().live, 3 * RECORD as u64);
     assert_eq!((w.read(b, 2).await, w.read(b, 4).await, w.read(b, 5).await), (Some(1), None, Some(4)));
@@ -144,7 +145,8 @@ async fn random_data_matches_a_model() {
         let mut model: BTreeMap<Ino, (String, BTreeMap<u64, u8>)> = BTreeMap::new();
         for step in 0..400u32 {
             let some = |rng: &mut rand::rngs::StdRng, model: &BTreeMap<Ino, _>| {
-                (!model.is_empty()).then(|| *model.keys().nth(rng.random_range(0..model.len())).expect("in range"))
+                (!model.is_empty())
+                    .then(|| *model.keys().nth(rng.random_range(0..model.len())).expect("in range"))
             };
             match rng.random_range(0..100) {
                 0..15 => {
@@ -207,14 +209,22 @@ async fn random_data_matches_a_model() {
                 _ => {
                     for (ino, (_, records)) in &model {
                         let ptrs = w.mdt.map(*ino, 0, 64).wait().await.expect("map");
-                        assert!(ptrs.iter().enumerate().all(|(i, p)| p.is_some() == records.contains_key(&(i as u64))));
+                        assert!(
+                            ptrs.iter()
+                                .enumerate()
+                                .all(|(i, p)| p.is_some() == records.contains_key(&(i as u64)))
+                        );
                     }
                 }
             }
         }
         for (ino, (_, records)) in &model {
             for at in 0..150 {
-                assert_eq!(w.read(*ino, at).await, records.get(&at).copied(), "seed {seed} inode {ino} record {at}");
+                assert_eq!(
+                    w.read(*ino, at).await,
+                    records.get(&at).copied(),
+                    "seed {seed} inode {ino} record {at}"
+                );
             }
         }
         w.until("orphans are reaped", async |w| w.mdt.usage().inodes == model.len() as u64 + 1).await;

@@ -131,7 +131,9 @@ async fn attributes_and_acls_follow_each_other() {
     const DEFAULT: &[u8] = b"system.posix_acl_default";
     let acl = |group: u16, mask: u16| {
         let mut out = 2u32.to_le_bytes().to_vec();
-        for (tag, perm, id) in [(1u16, 7u16, !0u32), (2, 7, 5), (4, group, !0), (0x10, mask, !0), (0x20, 0, !0)] {
+        for (tag, perm, id) in
+            [(1u16, 7u16, !0u32), (2, 7, 5), (4, group, !0), (0x10, mask, !0), (0x20, 0, !0)]
+        {
             out.extend(tag.to_le_bytes());
             out.extend(perm.to_le_bytes());
             out.extend(id.to_le_bytes());
@@ -192,8 +194,11 @@ async fn random_names_match_a_model() {
                 }
                 65..90 => {
                     let mode = RenameMode::Replace;
-                    let moved =
-                        w.mdt.rename(Ino::ROOT, name.as_bytes(), Ino::ROOT, other.as_bytes(), mode).wait().await;
+                    let moved = w
+                        .mdt
+                        .rename(Ino::ROOT, name.as_bytes(), Ino::ROOT, other.as_bytes(), mode)
+                        .wait()
+                        .await;
                     let fits = match (model.get(&name), model.get(&other)) {
                         (Some(_), None) => true,
                         (Some(a), Some(b)) => a == b,

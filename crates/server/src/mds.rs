@@ -6,7 +6,8 @@ use tarn_base::{Answer, FsError, Grant, Ino, VdevId};
 use tarn_ldlm::{self as ldlm, LockError, Locked, RangeLocks};
 use tarn_mdt::{FileChange, Mdt, Share};
 use tarn_proto::{
-    DatasetInfo, FileCommit, FileMap, HeldLock, LockKind, LockMode, LockOwner, LockRange, Mds, Seek, ShareRange,
+    DatasetInfo, FileCommit, FileMap, HeldLock, LockKind, LockMode, LockOwner, LockRange, Mds, Seek,
+    ShareRange,
 };
 
 /// Serves one open dataset to clients of this process: a direct call, nothing encoded.

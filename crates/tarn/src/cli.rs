@@ -26,7 +26,7 @@ Example:
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Pools: create, add, list, status, iostat, import, export, destroy, get, set, history
+    /// Pools: create, add, list, status, iostat, import, export, destroy, get, set, history, clear
     #[command(subcommand)]
     Pool(verbs::pool::Verb),
     /// Datasets: create, list, destroy, rename, get, set, inherit, mount, unmount
@@ -117,6 +117,7 @@ mod tests {
             "tarn pool get -Hp rewind,failmode",
             "tarn pool set failmode=continue tank",
             "tarn pool history -i tank",
+            "tarn pool clear tank",
             "tarn fs create -p -o quota=10G tank/a/b",
             "tarn fs list -r -H -p -o name,used tank/a",
             "tarn fs list -t filesystem --json",
@@ -132,7 +133,7 @@ mod tests {
             "tarn mount -f -o ro,allow_other tank/a /mnt",
             "tarn umount -f /mnt",
             "tarn unmount tank/a",
-            "tarn check tank --json",
+            "tarn check --data tank --json",
             "tarn stats tank",
             "tarn completions bash",
             "tarn version",

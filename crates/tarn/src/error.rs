@@ -14,6 +14,18 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// The process that has the pool open is letting go of it: ask again when it has.
+#[derive(Debug)]
+pub struct Closing;
+
+impl fmt::Display for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the pool is being closed: try again")
+    }
+}
+
+impl std::error::Error for Closing {}
+
 /// An error that says what is wrong with the command and what is allowed.
 pub fn usage(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Usage(text.into()))

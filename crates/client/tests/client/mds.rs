@@ -390,7 +390,9 @@ impl Mds for Served {
         self.0.answer(move |mds, s| {
             let node = s.node(ino)?;
             let count = mds.rng.lock().random_range(1..=count);
-            Ok(FileMap { ptrs: (first..first + u64::from(count)).map(|r| node.map.get(&r).copied()).collect() })
+            Ok(FileMap {
+                ptrs: (first..first + u64::from(count)).map(|r| node.map.get(&r).copied()).collect(),
+            })
         })
     }
     fn commit(&self, files: Vec<FileCommit>) -> Answer<()> {

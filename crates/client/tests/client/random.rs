@@ -52,8 +52,14 @@ impl Run {
             options.prefetch_max = 128 << 10;
             options.flush_age = Duration::from_millis(50);
         });
-        let mut run =
-            Run { world, rng: SmallRng::seed_from_u64(seed), files: Vec::new(), stamp: 0, seed, log: Vec::new() };
+        let mut run = Run {
+            world,
+            rng: SmallRng::seed_from_u64(seed),
+            files: Vec::new(),
+            stamp: 0,
+            seed,
+            log: Vec::new(),
+        };
         for n in 0..FILES {
             let name = format!("file{n}");
             let (ino, handle) = run.world.create(&name).await;
@@ -142,7 +148,14 @@ impl Run {
         assert_eq!(found.len(), expected.len(), "length: {}", ctx());
         if let Some(at) = (0..found.len()).find(|i| found[*i] != expected[*i]) {
             let tail = self.log.len().saturating_sub(40);
-            panic!("byte {}: {} is not {}: {}\n{:#?}", offset + at, found[at], expected[at], ctx(), &self.log[tail..]);
+            panic!(
+                "byte {}: {} is not {}: {}\n{:#?}",
+                offset + at,
+                found[at],
+                expected[at],
+                ctx(),
+                &self.log[tail..]
+            );
         }
     }
 
@@ -235,7 +248,7 @@ impl Run {
 
     /// Everything written out, and the same files through a new client.
     pub async fn remount(&mut self) {
-        self.world.client.shutdown(|_| {}).await.expect("shutdown");
+        again!(self.world.client.shutdown(|_| {})).expect("shutdown");
         assert_eq!(self.world.client.stats().dirty_bytes, 0);
         self.world.remount();
         for n in 0..FILES {
@@ -275,9 +288,15 @@ impl Run {
     }
 }
 
+/// As many seeds from `first` as a test runs, or as `TARN_SEEDS` asks for.
+pub fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
+    let asked = std::env::var("TARN_SEEDS").ok().and_then(|n| n.parse().ok());
+    first..first + asked.unwrap_or(count)
+}
+
 #[tokio::test(start_paused = true)]
 async fn random_operations_match_the_model() {
-    for seed in 0..20 {
+    for seed in seeds(0, 20) {
         let mut run = Run::new(seed, Behaviour::default()).await;
         for round in 0..6 {
             for _ in 0..1000 {
@@ -293,7 +312,7 @@ async fn random_operations_match_the_model() {
 
 #[tokio::test(start_paused = true)]
 async fn random_operations_match_with_failing_writes() {
-    for seed in 100..105 {
+    for seed in seeds(100, 5) {
         let behaviour = Behaviour { write_fails: 0.2, cache: 4, ..Behaviour::default() };
         let mut run = Run::new(seed, behaviour).await;
         for _ in 0..2000 {

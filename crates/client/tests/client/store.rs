@@ -101,7 +101,9 @@ impl Store {
         let limit = self.behaviour.lock().cache;
         let mut inner = self.inner.lock();
         while inner.cache.len() >= limit.max(1) {
-            let Some(victim) = inner.cache.keys().nth(3).or(inner.cache.keys().next()).copied() else { break };
+            let Some(victim) = inner.cache.keys().nth(3).or(inner.cache.keys().next()).copied() else {
+                break;
+            };
             inner.cache.remove(&victim);
         }
         if limit > 0 {

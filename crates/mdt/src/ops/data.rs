@@ -54,7 +54,8 @@ impl Mdt {
         self.change(move |tx| {
             tx.want(files.iter().map(|file| key::inode(file.ino)))?;
             tx.want(files.iter().flat_map(|file| {
-                let chunks = file.records.iter().map(|(record, _)| key::chunk(file.ino, record / CHUNK_RECORDS));
+                let chunks =
+                    file.records.iter().map(|(record, _)| key::chunk(file.ino, record / CHUNK_RECORDS));
                 let ptrs = file.records.iter().filter_map(|(_, ptr)| *ptr);
                 chunks.chain(ptrs.map(|ptr| key::segment(ptr.segment)))
             }))?;
@@ -68,7 +69,13 @@ impl Mdt {
         if end.div_ceil(CHUNK_RECORDS) - first / CHUNK_RECORDS <= STEP_CHUNKS {
             return self.change(move |tx| {
                 let mut inode = tx.inode(ino)?;
-                free_records(tx, ino, &mut inode, first / CHUNK_RECORDS..end.div_ceil(CHUNK_RECORDS), first..end)?;
+                free_records(
+                    tx,
+                    ino,
+                    &mut inode,
+                    first / CHUNK_RECORDS..end.div_ceil(CHUNK_RECORDS),
+                    first..end,
+                )?;
                 touch(tx, &mut inode);
                 tx.put_inode(ino, &inode);
                 Ok(())

@@ -12,6 +12,6 @@ mod share;
 mod truncate;
 mod xattr;
 
-pub(crate) use data::{account_new, free_records, replace};
 pub use data::{FileChange, RecordChange};
+pub(crate) use data::{account_new, free_records, replace};
 pub use share::Share;

@@ -56,6 +56,7 @@ pub enum Request {
     SetPool {
         properties: BTreeMap<String, String>,
     },
+    ClearErrors,
     Export {
         force: bool,
     },
@@ -109,6 +110,7 @@ pub enum Request {
     /// [`Reply::Check`].
     Check {
         dataset: Option<String>,
+        data: bool,
     },
 }
 
@@ -180,6 +182,7 @@ impl Message {
     pub fn from_result(result: anyhow::Result<Reply>) -> Message {
         match result {
             Ok(reply) => Message::Done(Box::new(reply)),
+            Err(e) if e.is::<crate::error::Closing>() => Message::Closing(None),
             Err(e) => {
                 Message::Failed { text: crate::error::one_line(&e), usage: crate::error::status(&e) == 2 }
             }

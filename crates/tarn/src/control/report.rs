@@ -119,6 +119,8 @@ pub struct CheckedDataset {
     pub names: u64,
     pub records: u64,
     pub segments: u64,
+    /// Bytes of records that were read and found right.
+    pub bytes_verified: u64,
     /// One line each: what is missing, leaked or wrong.
     pub problems: Vec<String>,
 }

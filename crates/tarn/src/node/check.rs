@@ -8,8 +8,13 @@ use anyhow::Result;
 use std::sync::Arc;
 
 impl Node {
-    /// Checks one dataset, or all; what is dirty is written first.
-    pub(super) async fn check(self: &Arc<Self>, name: Option<&str>, sink: &dyn Sink) -> Result<Reply> {
+    /// Checks one dataset, or all; what is dirty is written first. With `data`, every record is read.
+    pub(super) async fn check(
+        self: &Arc<Self>,
+        name: Option<&str>,
+        data: bool,
+        sink: &dyn Sink,
+    ) -> Result<Reply> {
         let rows = match name {
             Some(name) => vec![self.row(name)?],
             None => self.rows(),
@@ -22,7 +27,7 @@ impl Node {
                 self.check_serving()?;
                 self.dataset(&row).await?
             };
-            let checked = dataset.check(sink).await;
+            let checked = dataset.check(data, sink).await;
             {
                 let _admin = self.admin.lock().await;
                 drop(dataset);

@@ -30,6 +30,7 @@ pub mod takeover;
 pub use memory::Memory;
 
 use crate::control::{Call, Reply, Request, VERSION};
+use crate::error::Closing;
 use crate::progress::Sink;
 use crate::state::{KnownPool, PoolLock, StateDir};
 use crate::wiring::{self, Dataset};
@@ -152,6 +153,7 @@ impl Node {
             Request::Stats => self.stats().await,
             Request::AddVdevs { urls, force } => self.add_vdevs(urls, force).await,
             Request::SetPool { properties } => self.set_pool(properties).await,
+            Request::ClearErrors => self.clear_errors(),
             Request::Export { force } => self.export(force, call, uid, sink).await,
             Request::DestroyPool { force } => self.destroy_pool(force, sink).await,
             Request::Create { name, parents, properties } => self.create(&name, parents, properties).await,
@@ -168,7 +170,7 @@ impl Node {
             Request::Mount { dataset, dir, options } => self.mount_at(&dataset, dir, options).await,
             Request::MountOwn { dataset, options } => self.mount_own(dataset.as_deref(), options).await,
             Request::Unmount { what, force } => self.unmount(what, force, sink).await,
-            Request::Check { dataset } => self.check(dataset.as_deref(), sink).await,
+            Request::Check { dataset, data } => self.check(dataset.as_deref(), data, sink).await,
         }
     }
 
@@ -179,11 +181,11 @@ impl Node {
         }
     }
 
-    /// Fails when the node has begun to close; called with `admin` held.
+    /// Fails with [`Closing`] when the node has begun to close; called with `admin` held.
     fn check_serving(&self) -> Result<()> {
         match *self.phase.borrow() {
             Phase::Serving => Ok(()),
-            _ => bail!("pool '{}' is being closed: try again", self.name),
+            _ => Err(Closing.into()),
         }
     }
 

@@ -8,6 +8,7 @@ use super::place::{can_mount, place};
 use super::{Node, takeover};
 use crate::control::report::MountReport;
 use crate::control::{MountRequest, Reply, Unmount};
+use crate::mounts_table;
 use crate::names::is_within;
 use crate::progress::{Silent, Sink};
 use crate::properties;
@@ -15,7 +16,11 @@ use crate::wiring::{self, FuseMount};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tarn_pool::DatasetConfig;
+
+/// A mount that is out of the tree ends within this time, unless something in it is open. Flushing counts.
+const ENDING: Duration = Duration::from_secs(60);
 
 /// A mounted dataset.
 pub struct Mount {
@@ -44,6 +49,7 @@ impl Node {
         dir: PathBuf,
         options: MountRequest,
     ) -> Result<Reply> {
+        self.let_mounts_end().await?;
         let _admin = self.admin.lock().await;
         self.check_serving()?;
         let row = self.row(name)?;
@@ -80,6 +86,7 @@ impl Node {
         name: Option<&str>,
         options: MountRequest,
     ) -> Result<Reply> {
+        self.let_mounts_end().await?;
         let _admin = self.admin.lock().await;
         self.check_serving()?;
         let mut plan = Vec::new();
@@ -148,14 +155,9 @@ impl Node {
         dir: &Path,
         options: &MountRequest,
     ) -> Result<()> {
-        let (at, overlay) = (dir.to_path_buf(), options.overlay);
-        let prepared = tokio::task::spawn_blocking(move || {
-            if !takeover::is_dead(&at) && !at.exists() {
-                std::fs::create_dir_all(&at).with_context(|| format!("cannot make {}", at.display()))?;
-            }
-            takeover::prepare(&at, overlay)
-        });
-        prepared.await??;
+        let at = dir.to_path_buf();
+        // It may lie in a file system that is slow, or in one of our own.
+        tokio::task::spawn_blocking(move || takeover::make_dir(&at)).await??;
         let dataset = self.dataset(row).await?;
         let mut values = properties::effective_all(&self.rows(), &row.name);
         options.lay_over(&mut values);
@@ -175,6 +177,30 @@ impl Node {
             fuse.ended().await;
             node.gone(&fuse).await;
         });
+        Ok(())
+    }
+
+    /// Waits for mounts that are out of the tree already, but whose end has not come to us yet: whoever unmounts
+    /// with umount(8) may mount again at once.
+    async fn let_mounts_end(&self) -> Result<()> {
+        let in_tree = mounts_table::mounted()?;
+        let gone = |m: &&Mount| !in_tree.iter().any(|k| k.dir == m.dir && k.dataset == m.dataset);
+        let ending: Vec<_> =
+            self.mounts.lock().iter().filter(gone).map(|m| (m.dir.clone(), m.fuse.clone())).collect();
+        for (dir, fuse) in ending {
+            let ended = async {
+                fuse.ended().await;
+                while self.mounts.lock().iter().any(|m| Arc::ptr_eq(&m.fuse, &fuse)) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            if tokio::time::timeout(ENDING, ended).await.is_err() {
+                bail!(
+                    "files below {} are still open, although it was unmounted: close them first",
+                    dir.display()
+                );
+            }
+        }
         Ok(())
     }
 

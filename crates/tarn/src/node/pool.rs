@@ -52,6 +52,11 @@ impl Node {
         Ok(Reply::Ok)
     }
 
+    pub(super) fn clear_errors(&self) -> Result<Reply> {
+        self.pool.clear_errors();
+        Ok(Reply::Ok)
+    }
+
     pub(super) async fn export(
         self: &Arc<Self>,
         force: bool,

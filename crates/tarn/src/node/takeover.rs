@@ -42,22 +42,13 @@ fn fusermount(dir: &Path, lazy: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that something can be mounted at `dir`: a directory, empty unless `overlay`. A mount that an ended
-/// process left there is taken down first.
-pub fn prepare(dir: &Path, overlay: bool) -> Result<()> {
-    if is_dead(dir) {
-        tracing::info!("taking down what an ended process left at {}", dir.display());
-        detach(dir)?;
+/// Makes the directory `dir` if nothing is there. What a killed process left there is left for the mount to take
+/// over.
+pub fn make_dir(dir: &Path) -> Result<()> {
+    if is_dead(dir) || dir.exists() {
+        return Ok(());
     }
-    let meta = std::fs::metadata(dir).with_context(|| format!("cannot mount at {}", dir.display()))?;
-    if !meta.is_dir() {
-        bail!("cannot mount at {}: it is not a directory", dir.display());
-    }
-    let mut entries = std::fs::read_dir(dir).with_context(|| format!("cannot mount at {}", dir.display()))?;
-    if !overlay && entries.next().is_some() {
-        bail!("cannot mount at {}: the directory is not empty; empty it, or use -o nonempty", dir.display());
-    }
-    Ok(())
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
 }
 
 #[cfg(test)]
@@ -65,14 +56,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_empty_directory_is_mounted_over() {
+    fn directories_are_made_where_they_are_missing() {
         let dir = tempfile::tempdir().unwrap();
-        prepare(dir.path(), false).unwrap();
-        let file = dir.path().join("file");
-        std::fs::write(&file, "x").unwrap();
-        assert!(prepare(dir.path(), false).unwrap_err().to_string().contains("not empty"));
-        prepare(dir.path(), true).unwrap();
-        assert!(prepare(&file, true).unwrap_err().to_string().contains("not a directory"));
-        assert!(prepare(&dir.path().join("none"), true).is_err());
+        let deep = dir.path().join("a/b");
+        make_dir(&deep).unwrap();
+        make_dir(&deep).unwrap();
+        assert!(deep.is_dir() && !is_dead(&deep));
+        std::fs::write(deep.join("file"), "x").unwrap();
+        assert!(make_dir(&deep.join("file/below")).is_err());
+    }
+
+    #[test]
+    fn what_is_not_mounted_cannot_be_unmounted() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(kernel_unmount(dir.path(), false).unwrap_err().to_string().contains("cannot unmount"));
     }
 }

@@ -1,7 +1,7 @@
 use crate::context::Context;
 use crate::control::report::{CheckReport, CheckedDataset};
 use crate::control::{Reply, Request};
-use crate::names;
+use crate::{names, size};
 use anyhow::{Result, bail};
 
 /// Walk metadata and segments, and say what is missing, leaked or wrong
@@ -11,8 +11,11 @@ Ends with status 0 when nothing is wrong, 1 when something is.
 
 Example:
   tarn check tank
-  tarn check tank/home")]
+  tarn check --data tank/home")]
 pub struct Args {
+    /// Read and verify every record too
+    #[arg(long)]
+    data: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -24,7 +27,7 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let pool = names::pool_of(&self.target)?.to_string();
         let dataset = Some(self.target.clone()).filter(|t| *t != pool);
-        let Reply::Check(report) = context.ask(&pool, Request::Check { dataset })? else {
+        let Reply::Check(report) = context.ask(&pool, Request::Check { dataset, data: self.data })? else {
             bail!("the node of pool '{pool}' answered something else");
         };
         let problems: usize = report.datasets.iter().map(|d| d.problems.len()).sum();
@@ -52,6 +55,9 @@ fn dataset(d: &CheckedDataset) -> String {
         "{}: {} inodes, {} names, {} records in {} segments\n",
         d.name, d.inodes, d.names, d.records, d.segments
     );
+    if d.bytes_verified > 0 {
+        text += &format!("  {} read and verified\n", size::bytes(d.bytes_verified));
+    }
     for problem in &d.problems {
         text += &format!("  {problem}\n");
     }

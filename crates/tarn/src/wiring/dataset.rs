@@ -107,13 +107,15 @@ impl Dataset {
         Usage { used: usage.stored, referenced: usage.live, pool_free, inodes: usage.inodes }
     }
 
-    pub async fn check(&self, sink: &dyn Sink) -> Result<CheckedDataset> {
+    pub async fn check(&self, data: bool, sink: &dyn Sink) -> Result<CheckedDataset> {
         self.flush(sink).await?;
         let what = format!("checking {}", self.name);
+        let total = if data { self.mdt.usage().live } else { 0 };
         let found = self
             .mdt
-            .check(false, |p| {
-                sink.progress(Progress { what: what.clone(), done: p.inodes, total: 0, unit: Unit::Items });
+            .check(data, |p| {
+                let (done, unit) = if data { (p.bytes, Unit::Bytes) } else { (p.inodes, Unit::Items) };
+                sink.progress(Progress { what: what.clone(), done, total, unit });
             })
             .await?;
         let words = [("missing", &found.missing), ("leaked", &found.leaked), ("wrong", &found.wrong)];
@@ -124,6 +126,7 @@ impl Dataset {
             names: found.names,
             records: found.records,
             segments: found.segments,
+            bytes_verified: found.bytes_verified,
             problems: problems.collect(),
         })
     }

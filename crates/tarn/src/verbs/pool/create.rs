@@ -2,7 +2,7 @@ use crate::context::Context;
 use crate::node::host;
 use crate::state::KnownPool;
 use crate::{names, properties, wiring};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use tarn_pool::CreateSpec;
 
 /// Make a pool of buckets and directories
@@ -63,7 +63,8 @@ impl Args {
             host,
             force: self.force,
         };
-        let (guid, urls) = context.block_on(wiring::create_pool(spec, &context.command))?;
+        let created = context.block_on(wiring::create_pool(spec, &context.command));
+        let (guid, urls) = created.with_context(|| format!("cannot create '{}'", self.name))?;
         context.state.remember(KnownPool { name: self.name, guid, urls, exported: false })?;
         Ok(0)
     }

@@ -4,7 +4,7 @@ use crate::node::host;
 use crate::state::KnownPool;
 use crate::wiring::{self, Importable};
 use crate::{names, table};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 /// Bring pools that lie in buckets to this host; list them when none is named
 #[derive(Debug, clap::Args)]
@@ -125,7 +125,8 @@ fn import(
     };
     let host = host(&context.state)?;
     let new_name = Some(name).filter(|n| *n != pool.name);
-    let urls = context.block_on(wiring::import(urls, pool.guid, host, force, new_name, &context.command))?;
+    let imported = context.block_on(wiring::import(urls, pool.guid, host, force, new_name, &context.command));
+    let urls = imported.with_context(|| format!("cannot import '{}'", pool.name))?;
     context.state.remember(KnownPool { name: name.into(), guid: pool.guid, urls, exported: false })
 }
 

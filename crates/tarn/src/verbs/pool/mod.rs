@@ -1,6 +1,7 @@
 //! `tarn pool`: verbs that concern a whole pool.
 
 pub mod add;
+pub mod clear;
 pub mod create;
 pub mod destroy;
 pub mod export;
@@ -29,6 +30,7 @@ pub enum Verb {
     Get(get::Args),
     Set(set::Args),
     History(history::Args),
+    Clear(clear::Args),
 }
 
 impl Verb {
@@ -45,6 +47,7 @@ impl Verb {
             Verb::Get(args) => args.run(context),
             Verb::Set(args) => args.run(context),
             Verb::History(args) => args.run(context),
+            Verb::Clear(args) => args.run(context),
         }
     }
 }
