@@ -1,11 +1,12 @@
 #!/bin/sh
 # `make demo`: a pool of 12 buckets (local directories), mounted, filled with real files, unmounted, mounted again
 # with nothing in any cache, and verified byte for byte. It stays mounted; `make demo-clean` removes everything.
-# All of it lies in .demo of this checkout. Running it again starts anew.
+# All of it lies in .demo of this checkout. Running it again starts anew. TARN names a binary to use instead of
+# building one.
 set -eu
 cd "$(dirname "$0")/.."
 demo=$PWD/.demo
-tarn=$PWD/target/release/tarn
+tarn=${TARN:-$PWD/target/release/tarn}
 export TARN_STATE_DIR="$demo/state"
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
@@ -17,7 +18,7 @@ run() {
 
 clean() {
     if grep -q " $demo/mnt fuse" /proc/self/mounts; then
-        "$tarn" umount "$demo/mnt" 2>/dev/null || "$tarn" umount -f "$demo/mnt" || umount -l "$demo/mnt"
+        "$tarn" umount "$demo/mnt" || "$tarn" umount -f "$demo/mnt" || umount -l "$demo/mnt" || true
     fi
     # Nothing below may be mounted when it is deleted.
     if grep -q " $demo/" /proc/self/mounts; then
@@ -38,12 +39,14 @@ if [ "${1:-}" = clean ]; then
 fi
 
 sh tests/install/debian.sh run
-if ! command -v cargo >/dev/null; then
+if [ -z "${TARN:-}" ] && ! command -v cargo >/dev/null; then
     echo "demo: there is no Rust toolchain here: see https://rustup.rs" >&2
     exit 1
 fi
-say "Building Tarn"
-cargo build --release --locked
+if [ -z "${TARN:-}" ]; then
+    say "Building Tarn"
+    cargo build --release --locked
+fi
 began=$(date +%s)
 clean
 mkdir -p "$demo/mnt" "$demo/state"
@@ -77,7 +80,7 @@ run "$tarn" pool iostat -v demo
 
 cat >"$demo/env" <<END
 export TARN_STATE_DIR=$demo/state
-export PATH=$PWD/target/release:\$PATH
+export PATH=$(dirname "$tarn"):\$PATH
 END
 say "Done in $(($(date +%s) - began)) seconds after the build. It is still mounted. What to type next:"
 cat <<'END'

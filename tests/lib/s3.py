@@ -31,10 +31,18 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         # Requests it does not answer at once are no errors of Tarn's; connections stay open, as S3 keeps them.
+        # Objects' metadata goes into extended attributes, which tmpfs has only since Linux 6.6.
+        beside = []
+        try:
+            os.setxattr(root, "user.probe", b"")
+            os.removexattr(root, "user.probe")
+        except OSError:
+            os.makedirs(root + ".metadata")
+            beside = ["--sidecar", root + ".metadata"]
         command = [binary(), "--port", f"127.0.0.1:{self.port}", "--region", REGION, "--quiet", "--keep-alive"]
         env = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
         self.log = open(root.rstrip("/") + ".log", "wb")
-        self.process = subprocess.Popen([*command, "posix", root], env=env, stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen([*command, "posix", *beside, root], env=env, stdout=self.log, stderr=self.log)
         self.wait()
 
     def wait(self):

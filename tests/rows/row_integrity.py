@@ -1,6 +1,7 @@
 """Damage in a bucket: it is found when it is read, it is never wrong data, and metadata has a second copy."""
 import errno
 import os
+import shutil
 
 import tree
 from harness import test
@@ -83,14 +84,14 @@ def missing(t):
     content = fill(pool)
     pool.umount()
     victim = objects(pool.vdevs[0], data=True)[0]
-    os.rename(victim, os.path.join(t.scratch, "object"))
+    shutil.move(victim, os.path.join(t.scratch, "object"))
     found = pool.host.tarn("check", pool.name, check=False)
     t.check(found.returncode == 1, "check found nothing wrong")
     t.check(any(word in found.stdout for word in ("missing", "not there", "gone")), f"check says: {found.stdout[-300:]}")
     pool.mount()
     t.check(read_all(t, pool, content) > 0, "every record could be read")
     pool.umount()
-    os.rename(os.path.join(t.scratch, "object"), victim)
+    shutil.move(os.path.join(t.scratch, "object"), victim)
     pool.mount()
     t.check(read_all(t, pool, content) == 0, "errors after the object came back")
 
