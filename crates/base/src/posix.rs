@@ -98,7 +98,9 @@ impl FileKind {
     /// The inverse of `self as u8`.
     pub fn from_u8(n: u8) -> Option<FileKind> {
         use FileKind::*;
-        [Regular, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice].into_iter().find(|k| *k as u8 == n)
+        [Regular, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice]
+            .into_iter()
+            .find(|k| *k as u8 == n)
     }
 }
 

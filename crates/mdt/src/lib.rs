@@ -1,1 +1,371 @@
+//! The metadata target: one dataset's inodes, directories, block maps, extended attributes and space, in one
+//! SlateDB database, under an in-memory table of rows and transaction groups.
+//!
+//! # The way of a call
+//! Every operation is a plain function over a [`tx::Tx`] (see there). [`Mdt::change`] runs it under the one
+//! operation lock of the dataset, which no I/O ever happens under: an operation takes a few microseconds, so one
+//! lock is enough, and there is no lock order to get wrong. [`Mdt::look`] runs one that changes nothing, without
+//! that lock. Either answers at once when all its rows are in memory, else loads them and runs anew.
+//!
+//! # What is in the background
+//! - `txg`: closes and syncs transaction groups;
+//! - `reap`: frees the data of inodes that have lost their last name;
+//! - `reclaim`: deletes segments that nothing points to, once that is durable and the rewind window has passed;
+//! - `compact`: moves what lives in mostly dead segments into new ones.
 
+mod acl;
+mod check;
+mod compact;
+mod db;
+mod destroy;
+mod key;
+mod names;
+mod open;
+mod ops;
+mod phys;
+mod reap;
+mod reclaim;
+mod rows;
+mod tx;
+mod txg;
+
+pub use check::CheckReport;
+pub use destroy::destroy;
+pub use open::MdtOptions;
+pub use ops::{FileChange, RecordChange, Share};
+
+use key::Key;
+use parking_lot::{Mutex, RwLock};
+use phys::SuperPhys;
+use rows::{Loaded, RowStore};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tarn_base::{Answer, ChecksumKind, Clock, Compression, DatasetId, FsError, Ino, Txg};
+use tarn_pool::Pool;
+use tokio_util::sync::CancellationToken;
+use tx::{Effect, Tx};
+
+/// Why an attempt at an operation ended without a result.
+#[derive(Debug, Clone)]
+pub enum Stop {
+    /// These rows are not in memory: load them and run again.
+    Missing(Vec<Key>),
+    Fail(FsError),
+}
+
+impl Stop {
+    fn damaged(text: String) -> Stop {
+        Stop::Fail(FsError::Io(text))
+    }
+}
+
+impl From<FsError> for Stop {
+    fn from(error: FsError) -> Stop {
+        Stop::Fail(error)
+    }
+}
+
+type Outcome<T> = Result<T, Stop>;
+
+fn pool_error(error: tarn_pool::Error) -> FsError {
+    match error {
+        tarn_pool::Error::Fenced => FsError::Fenced,
+        tarn_pool::Error::NoSpace => FsError::NoSpace,
+        other => FsError::Io(other.to_string()),
+    }
+}
+
+/// Properties of a dataset that its metadata target heeds; they may change at any time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Properties {
+    /// Record size of new files, in bytes: a power of two.
+    pub record_size: u32,
+    pub compression: Compression,
+    pub checksum: ChecksumKind,
+    pub atime: bool,
+    pub relatime: bool,
+    pub read_only: bool,
+    /// Most bytes of live records; `None`: as many as the pool has.
+    pub quota: Option<u64>,
+}
+
+impl Default for Properties {
+    fn default() -> Self {
+        Properties {
+            record_size: tarn_base::block::DEFAULT_RECORD,
+            compression: Compression::Lz4,
+            checksum: ChecksumKind::Xxh3,
+            atime: true,
+            relatime: true,
+            read_only: false,
+            quota: None,
+        }
+    }
+}
+
+/// What a dataset takes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Usage {
+    /// Bytes of live records.
+    pub live: u64,
+    /// Bytes of records in all segments, dead ones included.
+    pub stored: u64,
+    pub inodes: u64,
+}
+
+/// Counters since the dataset was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Stats {
+    /// Calls answered from memory.
+    pub ready: u64,
+    /// Calls that had to wait for the database or for a txg.
+    pub pending: u64,
+    /// Gets and scans of the database.
+    pub database_reads: u64,
+    pub txgs: u64,
+    pub rows_synced: u64,
+    pub txg_retries: u64,
+    pub reaped: u64,
+    pub segments_deleted: u64,
+    pub segments_compacted: u64,
+    pub bytes_compacted: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    ready: AtomicU64,
+    pending: AtomicU64,
+    txgs: AtomicU64,
+    rows_synced: AtomicU64,
+    reaped: AtomicU64,
+    segments_deleted: AtomicU64,
+    segments_compacted: AtomicU64,
+    bytes_compacted: AtomicU64,
+}
+
+/// What the operation lock guards.
+struct OpState {
+    /// The open txg.
+    txg: Txg,
+    numbers: SuperPhys,
+    /// Rows and their bytes changed in the open txg.
+    rows: usize,
+    bytes: u64,
+}
+
+/// One open dataset.
+pub struct Mdt {
+    dataset: DatasetId,
+    pool: Arc<Pool>,
+    db: db::Database,
+    rows: RowStore,
+    op: Mutex<OpState>,
+    engine: txg::Engine,
+    properties: RwLock<Properties>,
+    hashing: names::Hashing,
+    /// Inodes that somebody holds open, and how often.
+    open_inodes: Mutex<HashMap<Ino, reap::OpenInode>>,
+    reaper: reap::Reaper,
+    reclaimer: reclaim::Reclaimer,
+    compactor: compact::Compactor,
+    counters: Counters,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+    tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
+    /// The txg engine outlives the other tasks, which wait for it.
+    stop_txgs: CancellationToken,
+    txg_task: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+impl Mdt {
+    pub fn dataset(&self) -> DatasetId {
+        self.dataset
+    }
+
+    pub fn properties(&self) -> Properties {
+        *self.properties.read()
+    }
+
+    /// Takes effect for everything that comes after.
+    pub fn set_properties(&self, properties: Properties) {
+        *self.properties.write() = properties;
+    }
+
+    pub fn usage(&self) -> Usage {
+        let numbers = self.op.lock().numbers;
+        Usage { live: numbers.live, stored: numbers.stored, inodes: numbers.inodes }
+    }
+
+    pub fn stats(&self) -> Stats {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            ready: of(&self.counters.ready),
+            pending: of(&self.counters.pending),
+            database_reads: of(&self.db.reads),
+            txgs: of(&self.counters.txgs),
+            rows_synced: of(&self.counters.rows_synced),
+            txg_retries: of(&self.engine.retries),
+            reaped: of(&self.counters.reaped),
+            segments_deleted: of(&self.counters.segments_deleted),
+            segments_compacted: of(&self.counters.segments_compacted),
+            bytes_compacted: of(&self.counters.bytes_compacted),
+        }
+    }
+
+    /// Runs an operation that changes nothing.
+    pub(crate) fn look<T: Send + 'static>(
+        self: &Arc<Self>,
+        op: impl Fn(&Tx) -> Outcome<T> + Send + Sync + 'static,
+    ) -> Answer<T> {
+        match self.try_look(&Loaded::default(), &op) {
+            Ok(value) => self.ready(Ok(value)),
+            Err(Stop::Fail(error)) => self.ready(Err(error)),
+            Err(Stop::Missing(keys)) => {
+                self.counters.pending.fetch_add(1, Ordering::Relaxed);
+                let mdt = self.clone();
+                Answer::pending(async move { mdt.retry(keys, |loaded| mdt.try_look(loaded, &op)).await })
+            }
+        }
+    }
+
+    /// Runs an operation that changes rows; its changes enter the open txg together.
+    pub(crate) fn change<T: Send + 'static>(
+        self: &Arc<Self>,
+        op: impl Fn(&mut Tx) -> Outcome<T> + Send + Sync + 'static,
+    ) -> Answer<T> {
+        if self.engine.fenced() {
+            return self.ready(Err(FsError::Fenced));
+        }
+        if self.properties.read().read_only {
+            return self.ready(Err(FsError::ReadOnly));
+        }
+        let first = if self.overfull() {
+            Err(Stop::Missing(Vec::new()))
+        } else {
+            self.try_change(&Loaded::default(), &op)
+        };
+        match first {
+            Ok(value) => self.ready(Ok(value)),
+            Err(Stop::Fail(error)) => self.ready(Err(error)),
+            Err(Stop::Missing(keys)) => {
+                self.counters.pending.fetch_add(1, Ordering::Relaxed);
+                let mdt = self.clone();
+                Answer::pending(async move { mdt.change_slowly(keys, &op).await })
+            }
+        }
+    }
+
+    /// The waiting half of [`Mdt::change`], and the way in for background tasks, whom neither a read-only
+    /// property nor a full txg stops.
+    pub(crate) async fn change_slowly<T>(
+        self: &Arc<Self>,
+        keys: Vec<Key>,
+        op: &(impl Fn(&mut Tx) -> Outcome<T> + Sync),
+    ) -> Result<T, FsError> {
+        while self.overfull() {
+            self.sync().await?;
+        }
+        self.retry(keys, |loaded| self.try_change(loaded, op)).await
+    }
+
+    fn ready<T>(&self, result: Result<T, FsError>) -> Answer<T> {
+        self.counters.ready.fetch_add(1, Ordering::Relaxed);
+        Answer::Ready(result)
+    }
+
+    fn try_look<T>(&self, loaded: &Loaded, op: &impl Fn(&Tx) -> Outcome<T>) -> Outcome<T> {
+        op(&Tx::new(&self.rows, loaded, SuperPhys::default(), Txg(0), self.clock.now()))
+    }
+
+    fn try_change<T>(self: &Arc<Self>, loaded: &Loaded, op: &impl Fn(&mut Tx) -> Outcome<T>) -> Outcome<T> {
+        let mut state = self.op.lock();
+        let mut tx = Tx::new(&self.rows, loaded, state.numbers, state.txg, self.clock.now());
+        let value = op(&mut tx)?;
+        tx.settle();
+        let Tx { writes, effects, numbers, .. } = tx;
+        state.numbers = numbers;
+        state.rows += writes.len();
+        state.bytes +=
+            writes.iter().map(|(k, v)| (k.len() + v.as_ref().map_or(0, |v| v.len())) as u64).sum::<u64>();
+        let full = state.rows >= txg::TXG_ROWS || state.bytes >= txg::TXG_BYTES;
+        self.rows.apply(state.txg, writes);
+        let txg = state.txg;
+        drop(state);
+        if full {
+            self.engine.wanted.notify_one();
+        }
+        for effect in effects {
+            self.follow(effect, txg);
+        }
+        Ok(value)
+    }
+
+    fn follow(&self, effect: Effect, txg: Txg) {
+        match effect {
+            Effect::Orphaned(ino) => self.reap_if_closed(ino),
+            Effect::Freed { freed_ms, segment } => {
+                self.compactor.forget(segment);
+                self.reclaimer.add(freed_ms, segment, txg);
+            }
+            Effect::Thinned { segment, row } => self.compactor.note(segment, row),
+        }
+    }
+
+    async fn retry<T>(
+        self: &Arc<Self>,
+        mut keys: Vec<Key>,
+        attempt: impl Fn(&Loaded) -> Outcome<T>,
+    ) -> Result<T, FsError> {
+        let mut loaded = Loaded::default();
+        loop {
+            self.load(keys, &mut loaded).await?;
+            match attempt(&loaded) {
+                Ok(value) => return Ok(value),
+                Err(Stop::Fail(error)) => return Err(error),
+                Err(Stop::Missing(more)) => keys = more,
+            }
+        }
+    }
+
+    async fn load(&self, keys: Vec<Key>, loaded: &mut Loaded) -> Result<(), FsError> {
+        for key in keys {
+            loop {
+                let retirements = self.rows.retirements(&key);
+                let row = self.db.get(&key).await?;
+                if self.rows.insert_loaded(key.clone(), row, retirements, loaded) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Up to `limit` live rows of `start..end`, in order, uncommitted changes included.
+    pub(crate) async fn scan(
+        &self,
+        start: &Key,
+        end: &Key,
+        limit: usize,
+    ) -> Result<Vec<(Key, bytes::Bytes)>, FsError> {
+        let mut out = Vec::new();
+        let mut from = start.clone();
+        while out.len() < limit && from < *end {
+            // Changes first: a txg that becomes durable between the two reads is then seen twice, never missed.
+            let changed = self.rows.changed_in(&from, end);
+            let room = limit - out.len();
+            let stored = self.db.scan(&from, end, room.saturating_add(1)).await?;
+            // Beyond the last row that the database gave there may be more of its rows, so only what lies before
+            // it is known to be complete.
+            let whole = stored.len() <= room;
+            let upto = if whole { end.clone() } else { stored[stored.len() - 1].0.clone() };
+            let mut merged: std::collections::BTreeMap<Key, rows::Row> =
+                stored.into_iter().filter(|(k, _)| *k < upto).map(|(k, v)| (k, Some(v))).collect();
+            merged.extend(changed.range(..upto.clone()).map(|(k, v)| (k.clone(), v.clone())));
+            out.extend(merged.into_iter().filter_map(|(k, v)| Some((k, v?))));
+            from = upto;
+        }
+        out.truncate(limit);
+        Ok(out)
+    }
+}

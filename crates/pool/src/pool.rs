@@ -8,8 +8,8 @@ use crate::damage::{DamageLog, DamageRecord};
 use crate::label::{self, Features, HostId, Label, LabelState};
 use crate::metadata::MetadataStore;
 use crate::props::{PROPERTIES, PropertyValue, check_property, property_info};
+use crate::segment::{SEGMENTS, grant_prefix, parse_directory, parse_key, parse_sequence, segment_key};
 use crate::segment::{SegmentBody, SegmentEntry, SegmentTrailer, TRAILER_LEN};
-use crate::segment::{grant_prefix, parse_directory, parse_sequence, segment_key};
 use crate::text::{now_ms, parse_duration, parse_size};
 use crate::vdev::{Vdev, VdevState};
 use crate::{Error, Result, checksum};
@@ -283,6 +283,16 @@ impl Pool {
             Some((parse_sequence(grant, object.key.strip_prefix(&prefix)?)?, object.size))
         };
         Ok(objects.into_iter().filter_map(segment).collect())
+    }
+
+    /// Every segment of a dataset that exists in any bucket, with its object size in bytes. Lists whole buckets: for
+    /// checks only.
+    pub async fn list_segments(&self, dataset: DatasetId) -> Result<Vec<(SegmentId, u64)>> {
+        let vdevs = self.vdevs();
+        let listings = vdevs.iter().map(|vdev| async move { vdev.list(SEGMENTS).await });
+        let objects = try_join_all(listings).await?.into_iter().flatten();
+        let segments = objects.filter_map(|object| Some((parse_key(&object.key)?, object.size)));
+        Ok(segments.filter(|(id, _)| id.grant.dataset == dataset).collect())
     }
 
     /// What a segment holds, by its own directory. [`Error::Damaged`] says what is wrong with it.

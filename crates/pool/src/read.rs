@@ -109,6 +109,14 @@ impl Pool {
         self.arc.get(ptr)
     }
 
+    /// Lets the ARC have a record that the caller has just written, so that reading it back costs nothing.
+    /// `logical` must be what was written, in memory that holds little else.
+    pub fn insert_cached(&self, ptr: &BlockPtr, logical: Bytes, caching: Caching) {
+        if logical.len() == ptr.logical as usize {
+            self.arc.insert(ptr, &logical, caching, true);
+        }
+    }
+
     /// Reads records: from the ARC, or by as few ranged GETs as their places allow (adjacent records in one
     /// segment are one GET, all GETs in flight together, one fetch for several waiters). Every record is
     /// verified and decompressed; `result[i]` belongs to `ptrs[i]` and has `ptrs[i].logical` bytes.

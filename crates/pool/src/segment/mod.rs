@@ -20,7 +20,7 @@ pub(crate) use directory::parse as parse_directory;
 pub use trailer::SegmentTrailer;
 pub(crate) use trailer::TRAILER_LEN;
 
-use tarn_base::{BlockPtr, Grant, RecordOwner, SegmentId};
+use tarn_base::{BlockPtr, DatasetId, Grant, RecordOwner, SegmentId, VdevId};
 
 /// Records begin at multiples of this many bytes.
 pub const ALIGN: usize = 64;
@@ -49,6 +49,21 @@ pub fn segment_key(id: SegmentId) -> String {
 pub(crate) fn parse_sequence(grant: Grant, name: &str) -> Option<SegmentId> {
     let seq = u32::from_str_radix(name, 16).ok()?;
     (name == format!("{seq:08x}")).then_some(SegmentId { grant, seq })
+}
+
+/// Where all segments lie in their bucket.
+pub(crate) const SEGMENTS: &str = "d/";
+
+/// The segment of an object key; `None` for a foreign object.
+pub(crate) fn parse_key(key: &str) -> Option<SegmentId> {
+    let (grant, name) = key.strip_prefix(SEGMENTS)?.split_once('/')?.1.split_once('/')?;
+    let mut parts = grant.split('-');
+    let grant = Grant {
+        vdev: VdevId(u16::from_str_radix(parts.next()?, 16).ok()?),
+        dataset: DatasetId(u32::from_str_radix(parts.next()?, 16).ok()?),
+        number: u32::from_str_radix(parts.next()?, 16).ok()?,
+    };
+    parse_sequence(grant, name).filter(|id| segment_key(*id) == key)
 }
 
 #[cfg(test)]

@@ -1,0 +1,173 @@
+//! The system's side of mounting: `mount(2)` for root, the setuid helper `fusermount3` for everybody else.
+
+use super::mount::{MountError, MountOptions};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg, socketpair,
+};
+use std::fs::OpenOptions;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+/// What the mount table calls it.
+const KIND: &str = "fuse.tarn";
+const SUBTYPE: &str = "tarn";
+
+/// Mounts at `path`, an existing directory, and gives the connection to the kernel.
+pub(super) fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    if !Path::new(DEVICE).exists() {
+        return Err(MountError::NoDevice);
+    }
+    if nix::unistd::geteuid().is_root() { mount_as_root(path, options) } else { mount_as_user(path, options) }
+}
+
+/// Whether more connections can be opened beside the one that mounting gave.
+pub(super) fn can_clone() -> bool {
+    OpenOptions::new().read(true).write(true).open(DEVICE).is_ok()
+}
+
+fn mount_as_root(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let refused = |what: String| MountError::Refused(path.into(), what);
+    let device: OwnedFd = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(DEVICE)
+        .map_err(|error| refused(format!("{DEVICE}: {error}")))?
+        .into();
+    let mut data = format!(
+        "fd={},rootmode={:o},user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        libc::S_IFDIR,
+        nix::unistd::getuid(),
+        nix::unistd::getgid(),
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let source = Some(options.source.as_str());
+    nix::mount::mount(source, path, Some(KIND), flags(options), Some(data.as_str())).map_err(|errno| {
+        match errno {
+            Errno::EPERM => refused("not permitted; mounting needs CAP_SYS_ADMIN".into()),
+            Errno::ENODEV => MountError::NoDevice,
+            errno => refused(errno.desc().into()),
+        }
+    })?;
+    Ok(device)
+}
+
+fn flags(options: &MountOptions) -> MsFlags {
+    let mut flags = MsFlags::empty();
+    flags.set(MsFlags::MS_RDONLY, options.read_only);
+    flags.set(MsFlags::MS_NODEV, !options.dev);
+    flags.set(MsFlags::MS_NOSUID, !options.suid);
+    flags.set(MsFlags::MS_NOEXEC, !options.exec);
+    flags
+}
+
+/// The helper's options. It adds `nosuid` and `nodev` for all but root.
+fn helper_options(options: &MountOptions) -> String {
+    let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
+    let mut list =
+        vec![format!("fsname={source}"), format!("subtype={SUBTYPE}"), "default_permissions".into()];
+    list.extend(options.allow_other.then(|| "allow_other".into()));
+    list.extend(options.read_only.then(|| "ro".into()));
+    list.extend((!options.exec).then(|| "noexec".into()));
+    list.join(",")
+}
+
+/// The helper mounts and sends the connection through a socket, whose number is in `_FUSE_COMMFD`.
+fn mount_as_user(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let refused = |what: String| MountError::Refused(path.into(), what);
+    let system = |errno: Errno| refused(errno.desc().into());
+    // Without SOCK_CLOEXEC: the helper must inherit its end.
+    let (ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::empty()).map_err(system)?;
+    let helper = Command::new(HELPER)
+        .arg("-o")
+        .arg(helper_options(options))
+        .arg("--")
+        .arg(path)
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(no_helper)?;
+    drop(theirs);
+    let device = receive(&ours);
+    drop(ours);
+    let output = helper.wait_with_output().map_err(|error| refused(error.to_string()))?;
+    match device {
+        Ok(Some(device)) if output.status.success() => Ok(device),
+        _ => Err(helper_error(path, &output.stderr)),
+    }
+}
+
+fn no_helper(error: io::Error) -> MountError {
+    match error.kind() {
+        io::ErrorKind::NotFound => MountError::NoHelper,
+        _ => MountError::Session(error),
+    }
+}
+
+/// What the helper complained of, in one line.
+fn helper_error(path: &Path, stderr: &[u8]) -> MountError {
+    let text = String::from_utf8_lossy(stderr);
+    if text.contains("user_allow_other") {
+        return MountError::AllowOther;
+    }
+    let line = text.lines().next().unwrap_or("fusermount3 failed");
+    let line = line.strip_prefix(HELPER).map_or(line, |rest| rest.trim_start_matches([':', ' ']));
+    MountError::Refused(path.into(), line.into())
+}
+
+/// `None` when the sender went away without sending.
+fn receive(socket: &OwnedFd) -> nix::Result<Option<OwnedFd>> {
+    let mut byte = [0u8];
+    let mut buffers = [IoSliceMut::new(&mut byte)];
+    let mut control = cmsg_space!(RawFd);
+    let message = loop {
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        match recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut buffers, Some(&mut control), flags) {
+            Err(Errno::EINTR) => {}
+            other => break other?,
+        }
+    };
+    for item in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(fds) = item
+            && let Some(&fd) = fds.first()
+        {
+            // SAFETY: the kernel has just made this descriptor for this process, and nobody else knows of it.
+            return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    Ok(None)
+}
+
+/// Unmounts. Without `lazy`, [`MountError::Busy`] while something in it is open or somebody's working directory;
+/// with it, the mount leaves the tree at once and ends when nobody uses it any more.
+pub(super) fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
+    let refused = |what: String| MountError::Refused(path.into(), what);
+    if nix::unistd::geteuid().is_root() {
+        let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() } | MntFlags::UMOUNT_NOFOLLOW;
+        return nix::mount::umount2(path, flags).map_err(|errno| match errno {
+            Errno::EBUSY => MountError::Busy(path.into()),
+            errno => refused(errno.desc().into()),
+        });
+    }
+    let mode = if lazy { "-uz" } else { "-u" };
+    let output = Command::new(HELPER).arg(mode).arg("--").arg(path).output().map_err(no_helper)?;
+    match output.status.success() {
+        true => Ok(()),
+        false if String::from_utf8_lossy(&output.stderr).contains("busy") => {
+            Err(MountError::Busy(path.into()))
+        }
+        false => Err(helper_error(path, &output.stderr)),
+    }
+}

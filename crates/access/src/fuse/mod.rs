@@ -1,0 +1,42 @@
+//! The FUSE door: the kernel's requests in, the client's operations out.
+//!
+//! # Threads
+//! The kernel's requests are read by a few threads of the session. What the client can answer from memory is
+//! answered on that very thread; only what must wait is handed to the runtime and answered from there
+//! (`answer`). So a cached lookup, getattr or read touches no scheduler, and a slow bucket never occupies a
+//! thread that reads requests. No request is answered under a lock.
+//!
+//! # Caches in the kernel
+//! One client serves a dataset, and all that changes it through the mount goes through this kernel: so names,
+//! their absence and attributes are cached for long ([`MountOptions::entry_ttl`], [`MountOptions::attr_ttl`]).
+//! What the daemon changes by itself is the number of blocks that a file occupies, some seconds after it was
+//! written: files changed lately keep their attributes only for [`YOUNG_TTL`]. Cached pages stand while the
+//! client says that the data version does; the kernel itself drops those that truncation, punching and copying
+//! make wrong. There is no write-back cache in the kernel: it would own size and times.
+//!
+//! # Signals
+//! A process that waits in the kernel for an answer cannot be killed. The kernel tells of signals
+//! (`FUSE_INTERRUPT`): a wait for a lock ends at any signal, other waits end when the process is dying
+//! (`interrupt`).
+//!
+//! # What never arrives
+//! The kernel sends no `FUSE_SYNCFS` to a file system that an ordinary process serves: `syncfs` and `sync` write
+//! out pages of shared mappings and return. To make everything durable from inside the mount, fsync any directory.
+
+mod answer;
+mod convert;
+mod device;
+mod door;
+mod errno;
+mod interrupt;
+mod listing;
+mod locks;
+mod mount;
+mod mounts;
+mod reply;
+#[cfg(test)]
+mod tests;
+
+pub use convert::YOUNG_TTL;
+pub use mount::{MountError, MountOptions, Mounted, mount};
+pub use mounts::take_over;

@@ -1,0 +1,270 @@
+//! One flight: records of some files, through one segment, into one commit.
+
+use crate::buffer::compact;
+use crate::client::Client;
+use crate::inode::Inode;
+use crate::records::Storing;
+use crate::stats::add;
+use crate::zfetch::STREAMED_MIN;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tarn_base::{BlockPtr, FsError, RecordOwner, Timespec};
+use tarn_pool::{Caching, Error};
+use tarn_proto::{FileCommit, RecordWrite};
+use tokio::sync::OwnedRwLockReadGuard;
+
+/// A segment that could not be written is tried this often, each time with a new id and wherever the pool says.
+const ATTEMPTS: usize = 3;
+
+/// Records on their way.
+pub(crate) struct Flight {
+    pub id: u64,
+    pub files: Vec<FlightFile>,
+    /// Logical bytes.
+    pub bytes: u64,
+}
+
+pub(crate) struct FlightFile {
+    pub inode: Arc<Inode>,
+    pub records: Vec<FlightRecord>,
+    /// The file's failed flights at the snapshot.
+    pub failures: u64,
+    /// Keeps the file's shape, unless whoever started the flight has it exclusively.
+    pub _order: Option<OwnedRwLockReadGuard<()>>,
+}
+
+pub(crate) struct FlightRecord {
+    pub record: u64,
+    pub content: Bytes,
+}
+
+/// What a commit told the metadata server of one file.
+struct Told {
+    size: u64,
+    mtime: Option<Timespec>,
+}
+
+impl Client {
+    /// Writes the flight's segment and commits it. On failure its records are dirty as before and every file
+    /// of the flight carries the error.
+    pub(crate) async fn fly(self: &Arc<Self>, mut flight: Flight) -> Result<(), FsError> {
+        add(&self.stats.segments_in_flight, 1);
+        let outcome = self.fly_inner(&mut flight).await;
+        self.stats.segments_in_flight.fetch_sub(1, Ordering::Relaxed);
+        if let Err(error) = &outcome {
+            add(&self.stats.flush_failures, 1);
+            tracing::warn!(%error, bytes = flight.bytes, "flush failed; the data stays and is tried again");
+            if matches!(error, FsError::NoSpace | FsError::QuotaExceeded) {
+                self.set_full(true);
+            }
+            for file in std::mem::take(&mut flight.files) {
+                self.land_failed(file, flight.id, error);
+            }
+            self.room.notify_waiters();
+        }
+        outcome
+    }
+
+    async fn fly_inner(self: &Arc<Self>, flight: &mut Flight) -> Result<(), FsError> {
+        let ptrs = self.write_segment(flight).await?;
+        for file in &flight.files {
+            wait_turn(&file.inode, flight.id).await;
+        }
+        let mut ptrs = ptrs.into_iter();
+        let mut staying = Vec::new();
+        let mut going: Vec<(FlightFile, Vec<BlockPtr>)> = Vec::new();
+        for file in std::mem::take(&mut flight.files) {
+            let own: Vec<BlockPtr> = ptrs.by_ref().take(file.records.len()).collect();
+            // An earlier flight of the file failed: what it held must not be overtaken.
+            if file.inode.state.lock().failures != file.failures {
+                staying.push(file);
+            } else {
+                going.push((file, own));
+            }
+        }
+        for file in staying {
+            self.land_again(file, flight.id);
+        }
+        let (commits, told): (Vec<_>, Vec<_>) =
+            going.iter().map(|(f, own)| prepare(f, own, flight.id)).unzip();
+        let outcome = if commits.is_empty() { Ok(()) } else { self.mds.commit(commits).wait().await };
+        for (file, _) in &going {
+            file.inode.state.lock().committing -= 1;
+        }
+        if let Err(e) = outcome {
+            flight.files = going.into_iter().map(|(file, _)| file).collect();
+            return Err(self.noted(e));
+        }
+        add(&self.stats.commits, 1);
+        self.set_full(false);
+        for ((file, own), told) in going.into_iter().zip(told) {
+            self.land(file, own, told, flight.id);
+        }
+        Ok(())
+    }
+
+    /// PUTs the records as one segment; a failed attempt burns its id.
+    async fn write_segment(self: &Arc<Self>, flight: &Flight) -> Result<Vec<BlockPtr>, FsError> {
+        let info = self.mds.info();
+        let storing = Storing { compression: info.compression, checksum: info.checksum };
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            self.check_fenced()?;
+            let vdev = self.records.place(flight.bytes).map_err(|e| self.pool_error(e))?;
+            let id = self.take_segment(vdev).await?;
+            let mut records = Vec::new();
+            for file in &flight.files {
+                for r in &file.records {
+                    let owner = RecordOwner { dataset: info.id, ino: file.inode.ino, record: r.record };
+                    records.push((owner, r.content.clone()));
+                }
+            }
+            match self.records.clone().write(id, records, storing).await {
+                Ok(ptrs) => {
+                    add(&self.stats.segments_written, 1);
+                    add(&self.stats.segment_bytes, flight.bytes);
+                    return Ok(ptrs);
+                }
+                Err(e @ (Error::Fenced | Error::Held(_))) => return Err(self.pool_error(e)),
+                Err(e) => {
+                    tracing::debug!(segment = %id, error = %e, "segment not written");
+                    last = Some(self.pool_error(e));
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| FsError::Io("segment not written".into())))
+    }
+
+    /// The flight's records are committed: those that were not written again are clean.
+    fn land(self: &Arc<Self>, file: FlightFile, ptrs: Vec<BlockPtr>, told: Told, id: u64) {
+        let (record_size, size) = {
+            let state = file.inode.state.lock();
+            (state.record_size as usize, state.size)
+        };
+        let caching = if size > STREAMED_MIN { Caching::Stream } else { Caching::Keep };
+        // First into the ARC, then out of the dirty ones: readers find them in one or the other.
+        for (r, ptr) in file.records.iter().zip(&ptrs) {
+            self.records.insert_cached(ptr, compact(r.content.clone(), record_size), caching);
+        }
+        let mut again = Vec::new();
+        let mut less = 0;
+        let mut state = file.inode.state.lock();
+        state.committed_size = state.committed_size.max(told.size);
+        if state.unlinked && state.opens == 0 {
+            // Its data was dropped while this flight was under way.
+            state.size = state.committed_size;
+        }
+        if state.mtime == told.mtime {
+            state.mtime = None;
+        }
+        for r in &file.records {
+            state.revoke_loads(|record| record == r.record);
+            let Some(dirty) = state.dirty.get_mut(&r.record) else { continue };
+            let Some(in_flight) = dirty.flight.filter(|f| f.id == id) else { continue };
+            match in_flight.next_since {
+                Some(since) => {
+                    dirty.since = since;
+                    dirty.flight = None;
+                    // Written to its end while in flight: then its entry in the queue was passed over.
+                    let full = dirty.buf.len() == record_size && !dirty.eligible;
+                    dirty.eligible |= full;
+                    again.push((r.record, full));
+                    state.idle.insert(r.record);
+                }
+                None => {
+                    let len = dirty.buf.len() as u64;
+                    state.dirty.remove(&r.record);
+                    state.dirty_bytes -= len;
+                    less += len;
+                }
+            }
+        }
+        state.flights.remove(&id);
+        let clean = state.is_clean();
+        if clean {
+            state.error = None;
+        }
+        drop(state);
+        self.settled.fetch_add(1, Ordering::AcqRel);
+        self.less_dirty(less);
+        for (record, full) in again {
+            self.queue_waiting(&file.inode, record);
+            if full {
+                self.queue_eligible(&file.inode, record, record_size as u64);
+            }
+        }
+        self.after_landing(file, clean);
+    }
+
+    /// The flight's records of this file stay dirty, with an error for whoever asks.
+    fn land_failed(self: &Arc<Self>, file: FlightFile, id: u64, error: &FsError) {
+        {
+            let mut state = file.inode.state.lock();
+            state.failures += 1;
+            state.error = Some(error.clone());
+        }
+        self.land_again(file, id);
+    }
+
+    /// The flight's records of this file stay dirty and are queued again.
+    fn land_again(self: &Arc<Self>, file: FlightFile, id: u64) {
+        let mut again = Vec::new();
+        let mut state = file.inode.state.lock();
+        for r in &file.records {
+            let Some(dirty) = state.dirty.get_mut(&r.record) else { continue };
+            if dirty.flight.is_some_and(|f| f.id == id) {
+                dirty.flight = None;
+                again.push(r.record);
+            }
+        }
+        state.idle.extend(again.iter().copied());
+        state.flights.remove(&id);
+        drop(state);
+        for record in again {
+            self.queue_again(&file.inode, record);
+        }
+        self.after_landing(file, false);
+    }
+
+    fn after_landing(&self, file: FlightFile, clean: bool) {
+        let inode = file.inode.clone();
+        drop(file);
+        if clean {
+            self.remember_version(inode.ino);
+        }
+        inode.changed.notify_waiters();
+        self.table.forget_if_clean(inode.ino);
+    }
+}
+
+/// Waits until all earlier flights of the file have ended.
+async fn wait_turn(inode: &Arc<Inode>, id: u64) {
+    loop {
+        let changed = inode.changed.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        // A file whose dirty data was dropped meanwhile still lists its flights.
+        if inode.state.lock().flights.first().is_none_or(|first| *first >= id) {
+            return;
+        }
+        changed.await;
+    }
+}
+
+/// What to tell the metadata server of one file, and a note of it.
+fn prepare(file: &FlightFile, ptrs: &[BlockPtr], id: u64) -> (FileCommit, Told) {
+    let mut state = file.inode.state.lock();
+    state.committing += 1;
+    let record_size = state.record_size;
+    let end = file.records.iter().map(|r| r.record * record_size + r.content.len() as u64).max().unwrap_or(0);
+    // When nothing else of the file is dirty its visible size is right too.
+    let all = state.dirty.len() <= file.records.len()
+        && state.dirty.values().all(|d| d.flight.is_some_and(|f| f.id == id && f.next_since.is_none()));
+    let size = if all { state.size } else { end };
+    let mtime = state.mtime;
+    let records =
+        file.records.iter().zip(ptrs).map(|(r, p)| RecordWrite { record: r.record, ptr: Some(*p) }).collect();
+    let commit = FileCommit { ino: file.inode.ino, records, size_at_least: size, mtime };
+    (commit, Told { size, mtime })
+}

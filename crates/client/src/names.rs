@@ -1,0 +1,145 @@
+//! The namespace: the metadata server's business, but for what a change of names means for dirty data.
+
+use crate::client::Client;
+use crate::inode::Inode;
+use crate::table::Pinned;
+use std::sync::Arc;
+use tarn_base::posix::{Attr, Cred, FileKind, NewNode, RenameMode};
+use tarn_base::{Answer, FsError, Ino};
+
+impl Client {
+    /// Creates any kind of node.
+    pub fn create(self: &Arc<Self>, cred: Cred, parent: Ino, name: &[u8], node: NewNode) -> Answer<Attr> {
+        if let Err(e) = self.check_writable() {
+            return Answer::err(e);
+        }
+        self.mds.create(cred, parent, name, node)
+    }
+
+    /// Gives a file one more name; its dirty data goes first, so that the name never shows less.
+    pub fn link(self: &Arc<Self>, ino: Ino, parent: Ino, name: &[u8]) -> Answer<Attr> {
+        if let Err(e) = self.check_writable() {
+            return Answer::err(e);
+        }
+        let Some(pinned) = self.table.pin_known(ino) else {
+            return self.mds.link(ino, parent, name);
+        };
+        let client = self.clone();
+        let name = name.to_vec();
+        self.answer_to_the_end(async move {
+            client.flush_inode(&pinned).await?;
+            client.mds.link(ino, parent, &name).wait().await?;
+            pinned.state.lock().unlinked = false;
+            client.getattr(ino).wait().await
+        })
+    }
+
+    /// Removes a name. Data of a file without names that nobody has open is not written any more.
+    pub fn unlink(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<()> {
+        if let Err(e) = self.check_writable() {
+            return Answer::err(e);
+        }
+        if self.table.is_empty() {
+            return self.mds.unlink(parent, name);
+        }
+        let client = self.clone();
+        let name = name.to_vec();
+        self.answer_to_the_end(async move {
+            let target = client.known_entry(parent, &name).await;
+            client.mds.unlink(parent, &name).wait().await?;
+            if let Some(target) = target {
+                client.lost_a_name(&target).await;
+            }
+            Ok(())
+        })
+    }
+
+    pub fn rmdir(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<()> {
+        if let Err(e) = self.check_writable() {
+            return Answer::err(e);
+        }
+        self.mds.rmdir(parent, name)
+    }
+
+    /// Renames. Over an existing file, the renamed file's dirty data goes first: after a crash the name shows
+    /// the old file or the whole new one.
+    pub fn rename(
+        self: &Arc<Self>,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Answer<()> {
+        if let Err(e) = self.check_writable() {
+            return Answer::err(e);
+        }
+        if self.table.is_empty() {
+            return self.mds.rename(from, name, to, new_name, mode);
+        }
+        let client = self.clone();
+        let (name, new_name) = (name.to_vec(), new_name.to_vec());
+        self.answer_to_the_end(async move {
+            let mut replaced = None;
+            if mode != RenameMode::NoReplace && client.mds.lookup(to, &new_name).wait().await.is_ok() {
+                if let Some(source) = client.known_entry(from, &name).await {
+                    client.flush_inode(&source).await?;
+                }
+                replaced = client.known_entry(to, &new_name).await;
+            }
+            client.mds.rename(from, &name, to, &new_name, mode).wait().await?;
+            if let Some(replaced) = replaced
+                && mode == RenameMode::Replace
+            {
+                client.lost_a_name(&replaced).await;
+            }
+            Ok(())
+        })
+    }
+
+    pub fn readlink(self: &Arc<Self>, ino: Ino) -> Answer<Vec<u8>> {
+        self.mds.readlink(ino)
+    }
+
+    /// The directory that holds this directory; the root's is itself.
+    pub fn parent(self: &Arc<Self>, dir: Ino) -> Answer<Ino> {
+        self.mds.parent(dir)
+    }
+
+    /// The file behind a name, if it is known here.
+    async fn known_entry(&self, parent: Ino, name: &[u8]) -> Option<Pinned> {
+        let attr = self.mds.lookup(parent, name).wait().await.ok()?;
+        if attr.kind != FileKind::Regular { None } else { self.table.pin_known(attr.ino) }
+    }
+
+    /// A known file lost a name, perhaps its last.
+    async fn lost_a_name(&self, inode: &Arc<Inode>) {
+        let gone = match self.mds.getattr(inode.ino).wait().await {
+            Ok(attr) => attr.nlink == 0,
+            Err(FsError::NotFound | FsError::Stale) => true,
+            Err(_) => false,
+        };
+        if gone {
+            inode.state.lock().unlinked = true;
+            self.drop_if_gone(inode);
+        }
+    }
+
+    /// Gives up the dirty data of a file that nobody can reach any more.
+    pub(crate) fn drop_if_gone(&self, inode: &Arc<Inode>) {
+        let dropped = {
+            let mut state = inode.state.lock();
+            if !state.unlinked || state.opens > 0 {
+                return;
+            }
+            let dropped = state.drop_dirty(0, u64::MAX);
+            state.size = state.committed_size;
+            state.mtime = None;
+            state.atime = None;
+            dropped
+        };
+        self.less_dirty(dropped);
+        inode.changed.notify_waiters();
+        self.table.forget_if_clean(inode.ino);
+    }
+}

@@ -1,0 +1,364 @@
+//! Writing: one copy into record buffers, and back-pressure.
+//!
+//! A write is ready at once unless it must wait for one of three things: room among the dirty bytes, a change of
+//! the file's shape under way, or the committed content of a record that it covers only in part. It is applied
+//! under one hold of the inode's lock, so it is atomic against other writes, and an append finds the end where
+//! nobody else can put anything in between.
+
+use crate::Handle;
+use crate::buffer::{RecordBuf, SharedBuf};
+use crate::client::Client;
+use crate::inode::{Dirty, Inode, State};
+use crate::stats::add;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tarn_base::posix::{FILE_SIZE_MAX, SetAttr, mode};
+use tarn_base::{Answer, FsError, Ino};
+
+/// Where a write goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Target {
+    At(u64),
+    End,
+}
+
+/// What became of an attempt to write.
+enum Step {
+    Done(usize),
+    /// The dirty bytes are at their bound.
+    Room,
+    /// The file's shape is being changed.
+    Blocked,
+    /// These records' committed contents are needed.
+    Load(Vec<(u64, u64)>),
+}
+
+/// Committed contents that a write needs, with the tickets that say whether they still stand.
+pub(crate) struct Loads {
+    inode: Arc<Inode>,
+    tickets: Vec<(u64, u64)>,
+    contents: Vec<(u64, Bytes)>,
+}
+
+impl Loads {
+    fn new(inode: &Arc<Inode>) -> Loads {
+        Loads { inode: inode.clone(), tickets: Vec::new(), contents: Vec::new() }
+    }
+
+    /// Gives the tickets back; what they brought counts no more.
+    fn clear(&mut self, state: &mut State) {
+        for (record, ticket) in self.tickets.drain(..) {
+            state.end_load(record, ticket);
+        }
+        self.contents.clear();
+    }
+
+    fn content(&self, state: &State, record: u64) -> Option<&Bytes> {
+        let ticket = self.tickets.iter().find(|(r, _)| *r == record)?;
+        let (_, content) = self.contents.iter().find(|(r, _)| *r == record)?;
+        state.loading.contains(ticket).then_some(content)
+    }
+}
+
+impl Drop for Loads {
+    fn drop(&mut self) {
+        if !self.tickets.is_empty() {
+            let inode = self.inode.clone();
+            self.clear(&mut inode.state.lock());
+        }
+    }
+}
+
+/// A claim on room among the dirty bytes, until the bytes are dirty.
+struct Room<'a> {
+    client: &'a Client,
+    bytes: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.client.reserved.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.client.room.notify_waiters();
+    }
+}
+
+/// Dirty records that a change made, for the flusher.
+#[derive(Default)]
+pub(crate) struct Fresh {
+    waiting: Vec<u64>,
+    eligible: Vec<(u64, u64)>,
+    /// Bytes that became dirty.
+    bytes: u64,
+}
+
+impl Client {
+    /// Writes `data` at `offset`, or at the end for a handle opened to append. Answers the bytes written, always
+    /// all. `kill_privileges` drops setuid and setgid first.
+    pub fn write(
+        self: &Arc<Self>,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        kill_privileges: bool,
+    ) -> Answer<usize> {
+        let file = match self.check_writable().and_then(|()| self.handles.get(handle)) {
+            Ok(file) => file,
+            Err(e) => return Answer::err(e),
+        };
+        if data.is_empty() {
+            return Answer::ok(0);
+        }
+        let target = if file.mode.append { Target::End } else { Target::At(offset) };
+        if let Err(e) = self.admit(data.len() as u64) {
+            return Answer::err(e);
+        }
+        add(&self.stats.writes, 1);
+        let dropped = if kill_privileges { self.drop_privileges(file.inode.ino) } else { Answer::ok(()) };
+        if let Answer::Ready(dropped) = &dropped {
+            if let Err(e) = dropped {
+                return Answer::err(e.clone());
+            }
+            if let Some(done) = self.write_ready(&file.inode, target, data) {
+                add(&self.stats.writes_ready, 1);
+                return Answer::Ready(done);
+            }
+        }
+        add(&self.stats.writes_pending, 1);
+        let data = Bytes::copy_from_slice(data);
+        let client = self.clone();
+        self.answer(async move {
+            dropped.wait().await?;
+            client.write_waiting(&file.inode, target, &data).await
+        })
+    }
+
+    /// The write, if nothing must be waited for.
+    fn write_ready(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        target: Target,
+        data: &[u8],
+    ) -> Option<Result<usize, FsError>> {
+        let mut loads = Loads::new(inode);
+        for _ in 0..2 {
+            match self.try_write(inode, target, data, &mut loads) {
+                Ok(Step::Done(n)) => return Some(Ok(n)),
+                Ok(Step::Load(wanted)) => {
+                    loads.tickets = wanted;
+                    for (record, _) in &loads.tickets {
+                        loads.contents.push((*record, self.record_ready(inode.ino, *record)?));
+                    }
+                }
+                Ok(Step::Room | Step::Blocked) => return None,
+                Err(e) => return Some(Err(e)),
+            }
+        }
+        None
+    }
+
+    /// As [`Client::write`] below handles, waiting for whatever is needed.
+    pub(crate) async fn write_waiting(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        target: Target,
+        data: &[u8],
+    ) -> Result<usize, FsError> {
+        let mut loads = Loads::new(inode);
+        loop {
+            self.check_fenced()?;
+            match self.try_write(inode, target, data, &mut loads)? {
+                Step::Done(n) => return Ok(n),
+                Step::Room => self.wait_room(data.len() as u64).await?,
+                Step::Blocked => drop(inode.order.read().await),
+                Step::Load(wanted) => {
+                    loads.tickets = wanted;
+                    for at in 0..loads.tickets.len() {
+                        let record = loads.tickets[at].0;
+                        let content = self.load_record(inode.ino, record).await?;
+                        loads.contents.push((record, content.unwrap_or_default()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_write(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        target: Target,
+        data: &[u8],
+        loads: &mut Loads,
+    ) -> Result<Step, FsError> {
+        let Some(_room) = self.claim_room(data.len() as u64) else { return Ok(Step::Room) };
+        let Ok(_order) = inode.order.try_read() else { return Ok(Step::Blocked) };
+        let now = self.options.clock.now();
+        let fresh = {
+            let mut state = inode.state.lock();
+            let offset = match target {
+                Target::At(offset) => offset,
+                Target::End => state.size,
+            };
+            if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_SIZE_MAX) {
+                return Err(FsError::FileTooLarge);
+            }
+            let needed = needed_records(&state, offset, data.len() as u64);
+            if needed.iter().any(|r| loads.content(&state, *r).is_none()) {
+                loads.clear(&mut state);
+                return Ok(Step::Load(needed.into_iter().map(|r| (r, state.begin_load(r))).collect()));
+            }
+            let fresh = self.apply(&mut state, offset, data, loads);
+            state.size = state.size.max(offset + data.len() as u64);
+            state.mtime = Some(now);
+            loads.clear(&mut state);
+            fresh
+        };
+        add(&self.stats.write_bytes, data.len() as u64);
+        self.queue_fresh(inode, fresh);
+        Ok(Step::Done(data.len()))
+    }
+
+    /// Copies `data` into the records' buffers.
+    fn apply(&self, state: &mut State, offset: u64, data: &[u8], loads: &Loads) -> Fresh {
+        let seq = state.next_seq();
+        let record_size = state.record_size as usize;
+        let mut fresh = Fresh::default();
+        let mut rest = data;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let record = at / record_size as u64;
+            let inside = (at % record_size as u64) as usize;
+            let len = rest.len().min(record_size - inside);
+            let loaded = loads.content(state, record).cloned();
+            let eligible = self.change_record(state, record, seq, &mut fresh, loaded, |buf| {
+                if inside == 0 && len >= buf.len() {
+                    // Nothing of the old content stays: no need to copy it, should somebody still read it.
+                    *buf = SharedBuf::new(RecordBuf::new(&self.free));
+                }
+                buf.make_mut(record_size).write(inside, &rest[..len], record_size);
+                inside + len == record_size
+            });
+            if eligible && let Some(dirty) = state.dirty.get_mut(&record).filter(|d| !d.eligible) {
+                dirty.eligible = true;
+                fresh.eligible.push((record, dirty.buf.len() as u64));
+            }
+            rest = &rest[len..];
+            at += len as u64;
+        }
+        fresh
+    }
+
+    /// Changes one record's dirty content, made from `base` if it was not dirty; keeps every account of it.
+    pub(crate) fn change_record<T>(
+        &self,
+        state: &mut State,
+        record: u64,
+        seq: u64,
+        fresh: &mut Fresh,
+        base: Option<Bytes>,
+        change: impl FnOnce(&mut SharedBuf) -> T,
+    ) -> T {
+        let record_size = state.record_size as usize;
+        let mut before = 0;
+        let dirty =
+            state.dirty.entry(record).and_modify(|dirty| before = dirty.buf.len()).or_insert_with(|| {
+                let base = base.unwrap_or_default();
+                let base = &base[..base.len().min(record_size)];
+                let buf = SharedBuf::new(RecordBuf::copy_of(&self.free, base, record_size));
+                Dirty { buf, since: seq, flight: None, eligible: false }
+            });
+        let out = change(&mut dirty.buf);
+        let after = dirty.buf.len();
+        if after >= before {
+            let more = (after - before) as u64;
+            state.dirty_bytes += more;
+            fresh.bytes += more;
+            self.stats.dirty_bytes.fetch_add(more, Ordering::AcqRel);
+        } else {
+            let less = (before - after) as u64;
+            state.dirty_bytes -= less;
+            self.less_dirty(less);
+        }
+        if state.note_change(record, seq) {
+            fresh.waiting.push(record);
+        }
+        out
+    }
+
+    /// Tells the flusher of what became dirty. Not to be called with the inode's state locked.
+    pub(crate) fn queue_fresh(&self, inode: &Arc<Inode>, fresh: Fresh) {
+        for record in fresh.waiting {
+            self.queue_waiting(inode, record);
+        }
+        for (record, len) in fresh.eligible {
+            self.queue_eligible(inode, record, len);
+        }
+    }
+
+    /// The committed content of a record, if memory has it; empty for a hole.
+    fn record_ready(&self, ino: Ino, record: u64) -> Option<Bytes> {
+        let Answer::Ready(Ok(map)) = self.mds.map(ino, record, 1) else { return None };
+        match map.ptrs.first()? {
+            None => Some(Bytes::new()),
+            Some(ptr) => self.records.cached(ptr),
+        }
+    }
+
+    fn claim_room(&self, len: u64) -> Option<Room<'_>> {
+        let reserved = self.reserved.fetch_add(len, Ordering::AcqRel);
+        let room = Room { client: self, bytes: len };
+        // A write larger than the bound must get through some time.
+        let taken = self.dirty_bytes() + reserved;
+        if taken == 0 || taken + len <= self.options.dirty_max { Some(room) } else { None }
+    }
+
+    async fn wait_room(&self, len: u64) -> Result<(), FsError> {
+        loop {
+            let more = self.room.notified();
+            tokio::pin!(more);
+            more.as_mut().enable();
+            let taken = self.dirty_bytes() + self.reserved.load(Ordering::Acquire);
+            if taken == 0 || taken + len <= self.options.dirty_max {
+                return Ok(());
+            }
+            self.check_fenced()?;
+            // What is acknowledged is kept and tried again, but there is no point in waiting for it.
+            if self.is_full() {
+                return Err(FsError::NoSpace);
+            }
+            if let Some(error) = self.flush_error() {
+                return Err(error);
+            }
+            self.flush.kick.notify_one();
+            more.await;
+        }
+    }
+
+    /// Drops setuid and setgid, if the file has them.
+    fn drop_privileges(&self, ino: Ino) -> Answer<()> {
+        let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
+        match self.mds.getattr(ino) {
+            Answer::Ready(Ok(attr)) if attr.mode & (mode::SETUID | mode::SETGID) == 0 => Answer::ok(()),
+            _ => self.mds.setattr(ino, set).map(|_| ()),
+        }
+    }
+}
+
+/// Records of which a write covers only a part and which have committed content alone.
+fn needed_records(state: &State, offset: u64, len: u64) -> Vec<u64> {
+    let record_size = state.record_size;
+    let end = offset + len;
+    let (first, last) = (offset / record_size, (end - 1) / record_size);
+    let mut needed = Vec::new();
+    for record in [first, last] {
+        let start = record * record_size;
+        if state.dirty.contains_key(&record) || !state.maybe_committed(record) || needed.contains(&record) {
+            continue;
+        }
+        let valid_end = (start + record_size).min(state.committed_size);
+        if offset > start || end < valid_end {
+            needed.push(record);
+        }
+    }
+    needed
+}

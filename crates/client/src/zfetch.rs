@@ -1,0 +1,360 @@
+//! Prefetch: finds out how a handle reads, and fetches ahead of it.
+//!
+//! A handle's reads are *sequential* when each begins where the furthest one ended, give or take a slack: the
+//! kernel sends several requests of its own readahead at once and they arrive in any order. Behind the first
+//! read that continues another, whole segments ahead are fetched, each as one *window*; the distance is four
+//! times what the stream has consumed, between one segment and `prefetch_max`. So a reader of a few records
+//! costs little, and a reader of a large file soon keeps many buckets busy whatever their latency.
+//!
+//! Reads at a constant *stride*, forward or backward, have their next ranges fetched as windows of their own
+//! length. A file smaller than a segment is fetched whole by the first read at its start.
+//!
+//! A read that falls into a window on its way waits for the window rather than asking the bucket again.
+
+use crate::client::Client;
+use crate::inode::Inode;
+use crate::stats::add;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tarn_base::{Answer, BlockPtr};
+use tarn_pool::Caching;
+use tokio::sync::Notify;
+
+/// How far from its place a read may be and still belong to a sequence, in bytes, at least.
+const SLACK: u64 = 1 << 20;
+/// Equal strides in a row before they are believed, and most ranges fetched ahead.
+const STRIDES_BELIEVED: u32 = 2;
+const STRIDES_AHEAD: u64 = 32;
+/// Files above this leave the ARC first when they are streamed, in bytes: the kernel caches them too.
+pub(crate) const STREAMED_MIN: u64 = 16 << 20;
+/// All handles together may have this many times `prefetch_max` on its way.
+const HANDLES_SHARE: u64 = 4;
+
+/// How one handle reads.
+#[derive(Default)]
+pub(crate) struct Stream {
+    /// Where the sequence began and the end of its furthest read.
+    start: u64,
+    next: u64,
+    hits: u32,
+    /// Windows were made up to here.
+    ahead: u64,
+    last: Option<u64>,
+    stride: i64,
+    stride_hits: u32,
+    /// The next range at the stride for which no window was made.
+    stride_next: i64,
+    windows: VecDeque<Window>,
+}
+
+struct Window {
+    start: u64,
+    end: u64,
+    used: bool,
+    landed: Arc<Landed>,
+}
+
+/// Told when a window's fetch has ended, however it did.
+#[derive(Default)]
+pub(crate) struct Landed {
+    done: AtomicBool,
+    told: Notify,
+}
+
+impl Landed {
+    fn set(&self) {
+        self.done.store(true, Ordering::Release);
+        self.told.notify_waiters();
+    }
+
+    fn is_set(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    pub async fn wait(&self) {
+        loop {
+            let told = self.told.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            if self.is_set() {
+                return;
+            }
+            told.await;
+        }
+    }
+}
+
+/// Sizes that steer a stream, in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// Visible size of the file.
+    pub size: u64,
+    /// A segment.
+    pub unit: u64,
+    pub max: u64,
+}
+
+/// What became of windows that a stream let go.
+#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Used {
+    pub used: u64,
+    pub unused: u64,
+}
+
+/// What to do about a read.
+pub(crate) struct Advice {
+    /// Ranges to fetch, in bytes, each with what to tell when it is there.
+    pub fetch: Vec<(u64, u64, Arc<Landed>)>,
+    pub caching: Caching,
+    pub let_go: Used,
+}
+
+impl Stream {
+    /// Takes note of a read and says what to fetch.
+    pub fn on_read(&mut self, offset: u64, len: u64, limits: Limits) -> Advice {
+        let end = (offset + len).min(limits.size);
+        let slack = SLACK.max(4 * len).min(limits.unit.max(len));
+        let mut let_go = Used::default();
+        let first = self.last.is_none();
+        let mut ranges = Vec::new();
+        if !first && offset <= self.next + slack && end > self.next {
+            self.next = end;
+            self.hits += 1;
+            self.look_ahead(limits, &mut ranges);
+        } else if first || offset >= self.next || offset + slack < self.next {
+            self.strides(offset, len, limits, &mut ranges);
+            if self.stride_hits < STRIDES_BELIEVED {
+                let_go = self.let_go_all();
+            }
+            self.start = offset;
+            self.next = end;
+            self.ahead = 0;
+            self.hits = 0;
+            if first && offset == 0 && limits.size <= limits.unit {
+                ranges.push((0, limits.size));
+                self.ahead = limits.size;
+            }
+        } else {
+            self.strides(offset, len, limits, &mut ranges);
+        }
+        self.last = Some(offset);
+        for window in &mut self.windows {
+            window.used |= window.start < end && offset < window.end;
+        }
+        self.let_go_passed(slack, &mut let_go);
+        let fetch = ranges
+            .into_iter()
+            .map(|(start, end)| {
+                let landed = Arc::new(Landed::default());
+                let used = start < offset + len && offset < end;
+                self.windows.push_back(Window { start, end, used, landed: landed.clone() });
+                (start, end, landed)
+            })
+            .collect();
+        let streamed = self.hits > 0 && limits.size > STREAMED_MIN;
+        Advice { fetch, caching: if streamed { Caching::Stream } else { Caching::Keep }, let_go }
+    }
+
+    fn look_ahead(&mut self, limits: Limits, ranges: &mut Vec<(u64, u64)>) {
+        let distance = (4 * (self.next - self.start)).clamp(limits.unit.min(limits.max), limits.max);
+        let target = (self.next + distance).min(limits.size);
+        self.ahead = self.ahead.max(self.next);
+        while self.ahead < target {
+            let end = ((self.ahead / limits.unit + 1) * limits.unit).min(limits.size);
+            ranges.push((self.ahead, end));
+            self.ahead = end;
+        }
+    }
+
+    fn strides(&mut self, offset: u64, len: u64, limits: Limits, ranges: &mut Vec<(u64, u64)>) {
+        let Some(last) = self.last else { return };
+        let stride = offset as i64 - last as i64;
+        if stride == 0 {
+            return;
+        }
+        if stride != self.stride {
+            self.stride = stride;
+            self.stride_hits = 0;
+            return;
+        }
+        self.stride_hits += 1;
+        if self.stride_hits < STRIDES_BELIEVED {
+            return;
+        }
+        let count = (1u64 << self.stride_hits.min(10)).min(STRIDES_AHEAD).min(limits.max / len.max(1));
+        let furthest = offset as i64 + stride * count as i64;
+        if self.stride_hits == STRIDES_BELIEVED {
+            self.stride_next = offset as i64 + stride;
+        }
+        while (furthest - self.stride_next) * stride.signum() >= 0 {
+            let start = self.stride_next;
+            self.stride_next += stride;
+            if start >= 0 && (start as u64) < limits.size {
+                ranges.push((start as u64, (start as u64 + len).min(limits.size)));
+            } else {
+                break;
+            }
+        }
+    }
+
+    /// Windows that are still on their way and cover any of a range.
+    pub fn on_the_way(&self, offset: u64, end: u64) -> Vec<Arc<Landed>> {
+        let covers = |w: &&Window| w.start < end && offset < w.end && !w.landed.is_set();
+        self.windows.iter().filter(covers).map(|w| w.landed.clone()).collect()
+    }
+
+    /// Lets go of windows that the stream has passed, or that are too many.
+    fn let_go_passed(&mut self, slack: u64, let_go: &mut Used) {
+        while let Some(window) = self.windows.front() {
+            let passed = window.end + slack <= self.next && (self.hits > 0 || window.used);
+            if !passed && self.windows.len() < 4 * STRIDES_AHEAD as usize {
+                break;
+            }
+            let_go.count(window);
+            self.windows.pop_front();
+        }
+    }
+
+    pub fn let_go_all(&mut self) -> Used {
+        let mut used = Used::default();
+        self.windows.drain(..).for_each(|w| used.count(&w));
+        used
+    }
+}
+
+impl Used {
+    fn count(&mut self, window: &Window) {
+        let bytes = window.end - window.start;
+        if window.used { self.used += bytes } else { self.unused += bytes }
+    }
+}
+
+impl Client {
+    pub(crate) fn count_used(&self, used: Used) {
+        add(&self.stats.prefetch_used_bytes, used.used);
+        add(&self.stats.prefetch_unused_bytes, used.unused);
+    }
+
+    /// The handle is closed: what it had fetched is used or not.
+    pub(crate) fn end_stream(&self, stream: &mut Stream) {
+        self.count_used(stream.let_go_all());
+    }
+
+    /// Fetches a window in the background, unless memory has it all.
+    pub(crate) fn prefetch(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        window: (u64, u64, Arc<Landed>),
+        caching: Caching,
+    ) {
+        let (start, end, landed) = window;
+        let bytes = end - start;
+        let record_size = inode.state.lock().record_size;
+        let (first, count) = (start / record_size, (end.div_ceil(record_size) - start / record_size) as u32);
+        let busy =
+            self.prefetching.load(Ordering::Acquire) + bytes > HANDLES_SHARE * self.options.prefetch_max;
+        if busy || self.in_memory(inode, first, count) {
+            landed.set();
+            return;
+        }
+        self.prefetching.fetch_add(bytes, Ordering::AcqRel);
+        add(&self.stats.prefetch_issued_bytes, bytes);
+        let client = self.clone();
+        let inode = inode.clone();
+        self.options.runtime.spawn(async move {
+            // A failure is found again by whoever really reads there.
+            if let Ok(ptrs) = client.map_all(inode.ino, first, count).await {
+                let wanted = client.not_in_memory(&inode, first, &ptrs);
+                if !wanted.is_empty() {
+                    let _ = client.records.clone().read(wanted, caching).await;
+                }
+            }
+            client.prefetching.fetch_sub(bytes, Ordering::AcqRel);
+            landed.set();
+        });
+    }
+
+    fn in_memory(&self, inode: &Inode, first: u64, count: u32) -> bool {
+        match self.mds.map(inode.ino, first, count) {
+            Answer::Ready(Ok(map)) if map.ptrs.len() == count as usize => {
+                self.not_in_memory(inode, first, &map.ptrs).is_empty()
+            }
+            _ => false,
+        }
+    }
+
+    /// Pointers whose records are neither dirty nor cached.
+    fn not_in_memory(&self, inode: &Inode, first: u64, ptrs: &[Option<BlockPtr>]) -> Vec<BlockPtr> {
+        let dirty: Vec<u64> = {
+            let state = inode.state.lock();
+            state.dirty.range(first..first + ptrs.len() as u64).map(|(r, _)| *r).collect()
+        };
+        let wanted = (first..).zip(ptrs).filter(|(r, _)| dirty.binary_search(r).is_err());
+        wanted.filter_map(|(_, p)| *p).filter(|p| self.records.cached(p).is_none()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn limits(size: u64) -> Limits {
+        Limits { size, unit: 4 * MIB, max: 64 * MIB }
+    }
+
+    fn ranges(advice: &Advice) -> Vec<(u64, u64)> {
+        advice.fetch.iter().map(|(s, e, _)| (*s / MIB, *e / MIB)).collect()
+    }
+
+    #[test]
+    fn a_stream_grows_its_distance() {
+        let mut stream = Stream::default();
+        let l = limits(1 << 30);
+        assert!(stream.on_read(0, MIB, l).fetch.is_empty());
+        assert_eq!(ranges(&stream.on_read(MIB, MIB, l)), [(2, 4), (4, 8), (8, 12)]);
+        for at in 2..100 {
+            stream.on_read(at * MIB, MIB, l);
+        }
+        assert_eq!(stream.ahead, 164 * MIB);
+        let used = stream.let_go_all();
+        assert!(used.unused <= 68 * MIB && used.used > 0);
+    }
+
+    #[test]
+    fn reordered_requests_stay_a_stream_and_jumps_do_not() {
+        let mut stream = Stream::default();
+        let l = limits(1 << 30);
+        for at in [0, 2, 1, 3, 5, 4, 6] {
+            stream.on_read(at * MIB / 4, MIB / 4, l);
+        }
+        assert!(stream.hits > 0 && stream.ahead >= 4 * MIB);
+        let jumped = stream.on_read(500 * MIB, 4096, l);
+        assert!(jumped.fetch.is_empty() && stream.windows.is_empty() && stream.hits == 0);
+    }
+
+    #[test]
+    fn small_files_come_whole() {
+        let mut stream = Stream::default();
+        assert_eq!(ranges(&stream.on_read(0, 4096, limits(3 * MIB))), [(0, 3)]);
+    }
+
+    #[test]
+    fn strides_are_found_both_ways() {
+        for sign in [1i64, -1] {
+            let mut stream = Stream::default();
+            let l = limits(1 << 30);
+            let at = |n: i64| (512 * MIB as i64 + sign * n * 16 * MIB as i64) as u64;
+            let mut fetched = Vec::new();
+            for n in 0..8 {
+                fetched.extend(ranges(&stream.on_read(at(n), MIB, l)));
+            }
+            let expected: Vec<_> =
+                (4..fetched.len() as i64 + 4).map(|n| (at(n) / MIB, at(n) / MIB + 1)).collect();
+            assert!(fetched.len() >= 8);
+            assert_eq!(fetched, expected);
+        }
+    }
+}

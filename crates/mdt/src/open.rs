@@ -1,0 +1,262 @@
+//! Opening and closing a dataset.
+//!
+//! Opening finishes what a crash left: truncations go on before anybody is served; orphans, freed segments and
+//! segments that were written but never committed are taken care of in the background.
+
+use crate::compact::Compactor;
+use crate::db::Database;
+use crate::key::{self, table};
+use crate::names::{HASH_BITS, Hashing};
+use crate::phys::{self, GrantPhys, InodePhys, SegmentPhys, SuperPhys, TruncatePhys};
+use crate::reap::Reaper;
+use crate::reclaim::Reclaimer;
+use crate::rows::RowStore;
+use crate::txg::Engine;
+use crate::{Counters, Mdt, OpState, Properties, Stop, pool_error};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tarn_base::posix::FileKind;
+use tarn_base::{Clock, DatasetId, FsError, Grant, Ino, Txg};
+use tarn_pool::Pool;
+use tokio_util::sync::CancellationToken;
+
+/// How a dataset is opened.
+pub struct MdtOptions {
+    pub properties: Properties,
+    /// Bytes for rows and database blocks in memory.
+    pub memory: u64,
+    /// Owner of the root directory of a new dataset: user and group.
+    pub root_owner: (u32, u32),
+    pub clock: Arc<dyn Clock>,
+    /// Bits of the hash of names in a new dataset; fewer than the default force collisions in tests.
+    pub hash_bits: u8,
+}
+
+impl MdtOptions {
+    pub fn new(clock: Arc<dyn Clock>) -> MdtOptions {
+        MdtOptions {
+            properties: Properties::default(),
+            memory: 256 << 20,
+            root_owner: (0, 0),
+            clock,
+            hash_bits: HASH_BITS,
+        }
+    }
+}
+
+fn no_stop(stop: Stop) -> FsError {
+    match stop {
+        Stop::Fail(error) => error,
+        Stop::Missing(_) => FsError::Io("row is missing".into()),
+    }
+}
+
+impl Mdt {
+    /// Opens a dataset of an open pool, and makes its first rows if it is new. Every earlier owner is fenced.
+    pub async fn open(pool: Arc<Pool>, dataset: DatasetId, options: MdtOptions) -> Result<Arc<Mdt>, FsError> {
+        let config = pool.config();
+        let row = config.datasets.iter().find(|row| row.id == dataset).ok_or(FsError::NotFound)?;
+        let store = pool.metadata_store(row).map_err(pool_error)?;
+        let db = Database::open(store, options.memory / 4).await?;
+        let numbers = match db.get(&key::super_row()).await? {
+            Some(row) => phys::decode::<SuperPhys>("dataset", &row).map_err(no_stop)?,
+            None => format(&db, &options).await?,
+        };
+        let txg = numbers.txg.next();
+        let mdt = Arc::new(Mdt {
+            dataset,
+            pool,
+            rows: RowStore::new(txg, options.memory / 2),
+            db,
+            op: Mutex::new(OpState { txg, numbers, rows: 0, bytes: 0 }),
+            engine: Engine::new(numbers.txg),
+            properties: RwLock::new(options.properties),
+            hashing: Hashing { seed: numbers.hash_seed, bits: numbers.hash_bits },
+            open_inodes: Mutex::new(HashMap::new()),
+            reaper: Reaper::default(),
+            reclaimer: Reclaimer::default(),
+            compactor: Compactor::default(),
+            counters: Counters::default(),
+            clock: options.clock,
+            stop: CancellationToken::new(),
+            tasks: Mutex::new(Vec::new()),
+            stop_txgs: CancellationToken::new(),
+            txg_task: Mutex::new(None),
+        });
+        *mdt.txg_task.lock() = Some(tokio::spawn(mdt.clone().run_txgs()));
+        mdt.recover().await?;
+        mdt.spawn(mdt.clone().run_reaper());
+        mdt.spawn(mdt.clone().run_reclaim());
+        mdt.spawn(mdt.clone().run_compaction());
+        Ok(mdt)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.lock().push(tokio::spawn(task));
+    }
+
+    async fn rows_of(&self, table: u8) -> Result<Vec<(key::Key, bytes::Bytes)>, FsError> {
+        let (start, end) = key::whole_table(table);
+        self.scan(&start, &end, usize::MAX).await
+    }
+
+    async fn recover(self: &Arc<Self>) -> Result<(), FsError> {
+        for (key, row) in self.rows_of(table::TRUNCATE).await? {
+            let intent: TruncatePhys = phys::decode("truncation", &row).map_err(no_stop)?;
+            if let Some(ino) = key::ino_of(&key) {
+                match self.finish_truncate(ino, intent.from_record..u64::MAX).await {
+                    Ok(()) | Err(FsError::Stale) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        for (key, _) in self.rows_of(table::ORPHAN).await? {
+            if let Some(ino) = key::ino_of(&key) {
+                self.reaper.push(ino);
+            }
+        }
+        for (key, _) in self.rows_of(table::RECLAIM).await? {
+            if let Some((freed_ms, segment)) = key::reclaim_of(&key) {
+                self.reclaimer.add(freed_ms, segment, Txg(0));
+            }
+        }
+        let mut grants = Vec::new();
+        for (_, row) in self.rows_of(table::GRANT).await? {
+            grants.push(phys::decode::<GrantPhys>("grant", &row).map_err(no_stop)?.grant);
+        }
+        let mdt = self.clone();
+        self.spawn(async move {
+            let swept = tokio::select! {
+                done = mdt.sweep(grants) => done,
+                _ = mdt.stop.cancelled() => Ok(()),
+            };
+            if let Err(error) = swept {
+                tracing::warn!(%error, "cannot look for uncommitted segments; the next open tries again");
+            }
+        });
+        Ok(())
+    }
+
+    /// Deletes segments that were written under an open grant of an earlier session but never committed, closes
+    /// those grants, and finds the segments that compaction should look at.
+    async fn sweep(self: &Arc<Self>, grants: Vec<Grant>) -> Result<(), FsError> {
+        for grant in grants {
+            let mut orphans = Vec::new();
+            for (id, _) in self.pool.list_grant(grant).await.map_err(pool_error)? {
+                let row = self.look(move |tx| tx.get(&key::segment(id))).wait().await?;
+                if row.is_none() && !self.reclaimer.contains(id) {
+                    orphans.push(id);
+                }
+            }
+            if !orphans.is_empty() {
+                tracing::info!(count = orphans.len(), "deleting segments that were never committed");
+                self.pool.delete_segments(&orphans).await.map_err(pool_error)?;
+            }
+            let close = move |tx: &mut crate::tx::Tx| {
+                tx.delete(key::grant(grant));
+                Ok(())
+            };
+            self.change_slowly(Vec::new(), &close).await?;
+        }
+        let (mut from, end) = key::whole_table(table::SEGMENT);
+        loop {
+            let rows = self.scan(&from, &end, 1000).await?;
+            for (key, row) in &rows {
+                let row: SegmentPhys = phys::decode("segment", row).map_err(no_stop)?;
+                if let Some(id) = tarn_base::SegmentId::from_bytes(&key[1..])
+                    && row.live < row.size
+                {
+                    self.compactor.note(id, row);
+                }
+            }
+            match rows.last() {
+                Some((last, _)) if rows.len() == 1000 => {
+                    from = last.clone();
+                    from.push(0);
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Makes everything durable and lets the dataset go. Whoever writes segments under a grant has stopped.
+    pub async fn close(self: &Arc<Self>) -> Result<(), FsError> {
+        if self.stop.is_cancelled() {
+            return Ok(());
+        }
+        self.stop.cancel();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
+            // One that panicked has been logged; the others end by the token.
+            let _ = task.await;
+        }
+        // No segment is on its way any more, so nothing will have to be looked for.
+        let closed = self.close_grants().await;
+        let synced = closed.and(self.sync().await);
+        self.stop_txgs.cancel();
+        let engine = self.txg_task.lock().take();
+        if let Some(engine) = engine {
+            let _ = engine.await;
+        }
+        let database = self.db.close().await.map_err(FsError::from);
+        synced.and(database)
+    }
+
+    async fn close_grants(self: &Arc<Self>) -> Result<(), FsError> {
+        let grants = self.rows_of(table::GRANT).await?;
+        if grants.is_empty() {
+            return Ok(());
+        }
+        let close = |tx: &mut crate::tx::Tx| {
+            for (key, _) in &grants {
+                tx.delete(key.clone());
+            }
+            Ok(())
+        };
+        self.change_slowly(Vec::new(), &close).await
+    }
+}
+
+/// The first rows of a new dataset.
+async fn format(db: &Database, options: &MdtOptions) -> Result<SuperPhys, FsError> {
+    let now = options.clock.now();
+    let numbers = SuperPhys {
+        txg: Txg(1),
+        next_ino: Ino::ROOT.0 + 1,
+        next_grant: 1,
+        live: 0,
+        stored: 0,
+        inodes: 1,
+        hash_seed: rand::random(),
+        hash_bits: options.hash_bits,
+    };
+    let (uid, gid) = options.root_owner;
+    let root = InodePhys {
+        kind: FileKind::Directory,
+        mode: 0o755,
+        nlink: 2,
+        uid,
+        gid,
+        rdev: 0,
+        size: 0,
+        allocated: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        record_shift: options.properties.record_size.trailing_zeros() as u8,
+        data_version: 1,
+        parent: Ino::ROOT,
+        flags: 0,
+        xattrs: 0,
+        target: Vec::new(),
+        project: 0,
+    };
+    let rows = [
+        (key::super_row(), Some(phys::encode(&numbers))),
+        (key::inode(Ino::ROOT), Some(phys::encode(&root))),
+    ];
+    db.commit(&rows).await?;
+    Ok(numbers)
+}

@@ -1,0 +1,96 @@
+//! Finding and listing names.
+
+use crate::key::{self, table};
+use crate::phys::DirentPhys;
+use crate::{Mdt, Outcome, Stop, names, phys};
+use std::sync::Arc;
+use tarn_base::posix::{Attr, DirEntry, FileKind};
+use tarn_base::{Answer, FsError, Ino};
+
+impl Mdt {
+    pub fn lookup(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<Attr> {
+        if let Err(error) = names::check(name) {
+            return Answer::err(error);
+        }
+        let (name, hashing) = (name.to_vec(), self.hashing);
+        self.look(move |tx| {
+            let entry = names::find(tx, hashing, parent, &name)?.ok_or(Stop::Fail(FsError::NotFound))?;
+            let inode = tx.find_inode(entry.ino)?.ok_or(Stop::Fail(FsError::NotFound))?;
+            Ok(inode.attr(entry.ino))
+        })
+    }
+
+    pub fn getattr(self: &Arc<Self>, ino: Ino) -> Answer<Attr> {
+        self.look(move |tx| Ok(tx.inode(ino)?.attr(ino)))
+    }
+
+    pub fn readlink(self: &Arc<Self>, ino: Ino) -> Answer<Vec<u8>> {
+        self.look(move |tx| {
+            let inode = tx.inode(ino)?;
+            if inode.kind != FileKind::Symlink {
+                return Err(FsError::Invalid("not a symbolic link").into());
+            }
+            Ok(inode.target)
+        })
+    }
+
+    /// The directory that holds this directory; the root's is itself.
+    pub fn parent(self: &Arc<Self>, dir: Ino) -> Answer<Ino> {
+        self.look(move |tx| Ok(tx.inode(dir)?.parent))
+    }
+
+    /// Up to `max` entries after `cookie` (0: from the start), in cookie order; fewer only at the end.
+    pub fn readdir(self: &Arc<Self>, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<DirEntry>> {
+        let mdt = self.clone();
+        Answer::pending(async move {
+            let (hash, slot) = names::of_cookie(cookie);
+            let (first, end) = key::of_inode(table::DIRENT, dir);
+            let start = if cookie == 0 { first } else { key::dirent(dir, hash) };
+            // One row more than asked for: the first may hold nothing but names already given.
+            let rows = mdt.scan(&start, &end, max + 1).await?;
+            let mut out = Vec::new();
+            for (key, row) in rows {
+                let Some(at) = key.get(9..17).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes) else {
+                    return Err(FsError::Io("directory row has a short key".into()));
+                };
+                let names: DirentPhys = match phys::decode("directory", &row) {
+                    Ok(names) => names,
+                    Err(Stop::Fail(error)) => return Err(error),
+                    Err(Stop::Missing(_)) => continue,
+                };
+                let fresh = names.entries.into_iter().filter(|e| cookie == 0 || at > hash || e.slot > slot);
+                out.extend(fresh.map(|e| (names::cookie(at, e.slot), e)));
+            }
+            out.truncate(max);
+            mdt.with_attributes(out).await
+        })
+    }
+
+    async fn with_attributes(
+        self: &Arc<Self>,
+        names: Vec<(u64, phys::NamePhys)>,
+    ) -> Result<Vec<DirEntry>, FsError> {
+        let mut out = Vec::with_capacity(names.len());
+        for (cookie, entry) in names {
+            match self.getattr(entry.ino).wait().await {
+                Ok(attr) => out.push(DirEntry { name: entry.name, cookie, attr }),
+                // Removed since the scan.
+                Err(FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// The inode of a directory that names may be added to.
+pub(super) fn directory(tx: &crate::tx::Tx, dir: Ino) -> Outcome<phys::InodePhys> {
+    let inode = tx.find_inode(dir)?.ok_or(Stop::Fail(FsError::NotFound))?;
+    if inode.kind != FileKind::Directory {
+        return Err(FsError::NotDirectory.into());
+    }
+    if inode.nlink == 0 {
+        return Err(FsError::NotFound.into());
+    }
+    Ok(inode)
+}

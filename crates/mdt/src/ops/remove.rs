@@ -1,0 +1,61 @@
+//! Removing names.
+
+use super::lookup::directory;
+use crate::phys::InodePhys;
+use crate::tx::{Effect, Tx};
+use crate::{Mdt, Stop, key, names};
+use bytes::Bytes;
+use std::sync::Arc;
+use tarn_base::posix::FileKind;
+use tarn_base::{Answer, FsError, Ino};
+
+impl Mdt {
+    /// Removes a name that is not a directory's.
+    pub fn unlink(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<()> {
+        self.remove(parent, name, false)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<()> {
+        self.remove(parent, name, true)
+    }
+
+    fn remove(self: &Arc<Self>, parent: Ino, name: &[u8], directories: bool) -> Answer<()> {
+        if let Err(error) = names::check(name) {
+            return Answer::err(error);
+        }
+        let (name, hashing) = (name.to_vec(), self.hashing);
+        self.change(move |tx| {
+            let mut dir = directory(tx, parent)?;
+            let entry = names::find(tx, hashing, parent, &name)?.ok_or(Stop::Fail(FsError::NotFound))?;
+            let mut inode = tx.inode(entry.ino)?;
+            match (directories, inode.kind == FileKind::Directory) {
+                (true, false) => return Err(FsError::NotDirectory.into()),
+                (false, true) => return Err(FsError::IsDirectory.into()),
+                (true, true) if inode.size > 0 => return Err(FsError::NotEmpty.into()),
+                _ => {}
+            }
+            names::remove(tx, hashing, parent, &name)?;
+            drop_link(tx, entry.ino, &mut inode);
+            if directories {
+                dir.nlink -= 1;
+            }
+            dir.size -= 1;
+            dir.mtime = tx.now;
+            dir.ctime = tx.now;
+            tx.put_inode(parent, &dir);
+            Ok(())
+        })
+    }
+}
+
+/// Takes one name from an inode; with its last one it becomes an orphan. A directory loses both of its links.
+pub(super) fn drop_link(tx: &mut Tx, ino: Ino, inode: &mut InodePhys) {
+    inode.nlink = if inode.kind == FileKind::Directory { 0 } else { inode.nlink.saturating_sub(1) };
+    inode.ctime = tx.now;
+    tx.put_inode(ino, inode);
+    if inode.nlink == 0 {
+        tx.put(key::orphan(ino), Bytes::new());
+        tx.effects.push(Effect::Orphaned(ino));
+    }
+}

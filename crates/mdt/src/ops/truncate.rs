@@ -1,0 +1,80 @@
+//! Changing a file's size.
+//!
+//! A small truncation is one transaction. A large one is an intent: the first transaction sets the size and notes
+//! what must be freed, bounded steps free it, the last one drops the note. If the dataset is opened while a note
+//! stands, the steps go on before anybody is served, so that nothing behind the end can come back.
+
+use super::attr::set_attributes;
+use super::data::{STEP_CHUNKS, free_records, touch};
+use crate::phys::{CHUNK_RECORDS, TruncatePhys, encode};
+use crate::tx::Tx;
+use crate::{Mdt, key};
+use std::sync::Arc;
+use tarn_base::posix::{Attr, FILE_SIZE_MAX, FileKind, SetAttr};
+use tarn_base::{Answer, FsError, Ino};
+
+impl Mdt {
+    pub(super) fn truncate(self: &Arc<Self>, ino: Ino, size: u64, set: SetAttr) -> Answer<Attr> {
+        if size > FILE_SIZE_MAX {
+            return Answer::err(FsError::FileTooLarge);
+        }
+        let first = self.change(move |tx| {
+            let mut inode = tx.inode(ino)?;
+            match inode.kind {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(FsError::IsDirectory.into()),
+                _ => return Err(FsError::Invalid("not a regular file").into()),
+            }
+            set_attributes(tx, ino, &mut inode, &set)?;
+            let record_size = 1u64 << inode.record_shift;
+            let (keep, had) = (size.div_ceil(record_size), inode.size.div_ceil(record_size));
+            let chunks = keep / CHUNK_RECORDS..had.div_ceil(CHUNK_RECORDS);
+            let mut rest = None;
+            if chunks.end.saturating_sub(chunks.start) > STEP_CHUNKS {
+                tx.put(key::truncate(ino), encode(&TruncatePhys { from_record: keep }));
+                rest = Some(keep..had);
+            } else if had > keep {
+                free_records(tx, ino, &mut inode, chunks, keep..had)?;
+            }
+            if inode.size != size || set.mtime.is_none() {
+                let mtime = inode.mtime;
+                touch(tx, &mut inode);
+                if set.mtime.is_some() {
+                    inode.mtime = mtime;
+                }
+            }
+            inode.size = size;
+            tx.put_inode(ino, &inode);
+            Ok((inode.attr(ino), rest))
+        });
+        match first {
+            Answer::Ready(Ok((attr, None))) => Answer::ok(attr),
+            first => {
+                let mdt = self.clone();
+                Answer::pending(async move {
+                    match first.wait().await? {
+                        (attr, None) => Ok(attr),
+                        (_, Some(rest)) => {
+                            mdt.finish_truncate(ino, rest).await?;
+                            mdt.getattr(ino).wait().await
+                        }
+                    }
+                })
+            }
+        }
+    }
+
+    /// The steps of an intent, and its end.
+    pub(crate) async fn finish_truncate(
+        self: &Arc<Self>,
+        ino: Ino,
+        records: std::ops::Range<u64>,
+    ) -> Result<(), FsError> {
+        self.free_in_steps(ino, records).await?;
+        let op = move |tx: &mut Tx| {
+            tx.delete(key::truncate(ino));
+            Ok(())
+        };
+        self.change_slowly(Vec::new(), &op).await
+    }
+}

@@ -1,0 +1,164 @@
+//! Inodes without a name: kept while somebody has them open, freed after that.
+//!
+//! An inode that loses its last name gets an orphan row in the same transaction, so that after a crash it is
+//! found and freed. Small files are freed in one transaction; large ones in bounded steps, with a flag on the
+//! inode that lets nothing be added meanwhile.
+
+use crate::key::{self, table};
+use crate::ops::free_records;
+use crate::phys::{CHUNK_RECORDS, InodePhys, inode_flag};
+use crate::tx::Tx;
+use crate::{Mdt, Outcome};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tarn_base::posix::Attr;
+use tarn_base::{Answer, FsError, Ino};
+use tokio::sync::Notify;
+
+#[derive(Default)]
+pub struct Reaper {
+    queue: Mutex<VecDeque<Ino>>,
+    wake: Notify,
+}
+
+/// An inode that somebody has open.
+#[derive(Clone, Copy, Default)]
+pub struct OpenInode {
+    pub count: u32,
+    /// It has no name any more.
+    pub orphan: bool,
+}
+
+impl Reaper {
+    pub fn push(&self, ino: Ino) {
+        self.queue.lock().push_back(ino);
+        self.wake.notify_one();
+    }
+}
+
+impl Mdt {
+    /// Notes that somebody has the inode open; every call wants a [`Mdt::close`].
+    pub fn open_inode(self: &Arc<Self>, ino: Ino) -> Answer<Attr> {
+        let mdt = self.clone();
+        self.getattr(ino).map(move |attr| {
+            mdt.hold(ino, false);
+            attr
+        })
+    }
+
+    pub(crate) fn hold(&self, ino: Ino, orphan: bool) {
+        let mut open = self.open_inodes.lock();
+        let entry = open.entry(ino).or_default();
+        entry.count += 1;
+        entry.orphan |= orphan;
+    }
+
+    pub fn close_inode(&self, ino: Ino) {
+        let mut open = self.open_inodes.lock();
+        let Some(entry) = open.get_mut(&ino) else { return };
+        entry.count -= 1;
+        if entry.count > 0 {
+            return;
+        }
+        let orphan = entry.orphan;
+        open.remove(&ino);
+        drop(open);
+        if orphan {
+            self.reaper.push(ino);
+        }
+    }
+
+    pub(crate) fn reap_if_closed(&self, ino: Ino) {
+        match self.open_inodes.lock().get_mut(&ino) {
+            Some(entry) => entry.orphan = true,
+            None => self.reaper.push(ino),
+        }
+    }
+
+    /// The background task.
+    pub(crate) async fn run_reaper(self: Arc<Self>) {
+        loop {
+            let next = self.reaper.queue.lock().pop_front();
+            let Some(ino) = next else {
+                tokio::select! {
+                    _ = self.reaper.wake.notified() => continue,
+                    _ = self.stop.cancelled() => return,
+                }
+            };
+            match self.reap(ino).await {
+                Ok(()) => {
+                    self.counters.reaped.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(FsError::Fenced) => return,
+                Err(error) => {
+                    tracing::warn!(%ino, %error, "cannot free the inode yet");
+                    self.reaper.queue.lock().push_back(ino);
+                    tokio::select! {
+                        _ = tokio::time::sleep(Duration::from_secs(1)) => {}
+                        _ = self.stop.cancelled() => return,
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn reap(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
+        let small = self.change_slowly(Vec::new(), &move |tx: &mut Tx| begin(tx, ino)).await?;
+        let Some(rest) = small else { return Ok(()) };
+        self.free_in_steps(ino, 0..rest.records).await?;
+        let (start, end) = key::of_inode(table::XATTR, ino);
+        let xattrs = self.scan(&start, &end, usize::MAX).await?;
+        let finish = |tx: &mut Tx| {
+            for (key, _) in &xattrs {
+                tx.delete(key.clone());
+            }
+            finish(tx, ino);
+            Ok(())
+        };
+        self.change_slowly(Vec::new(), &finish).await
+    }
+}
+
+/// What is left to free after the first transaction.
+struct Rest {
+    records: u64,
+}
+
+/// Frees the inode if one transaction is enough, else flags it. `None`: nothing is left to do.
+fn begin(tx: &mut Tx, ino: Ino) -> Outcome<Option<Rest>> {
+    let Some(mut inode) = tx.find_inode(ino)? else {
+        tx.delete(key::orphan(ino));
+        return Ok(None);
+    };
+    if inode.nlink > 0 {
+        return Ok(None);
+    }
+    let records = records_of(&inode);
+    if records <= CHUNK_RECORDS && inode.xattrs == 0 {
+        if inode.allocated > 0 {
+            free_records(tx, ino, &mut inode, 0..1, 0..CHUNK_RECORDS)?;
+        }
+        finish(tx, ino);
+        return Ok(None);
+    }
+    inode.set(inode_flag::REAPING, true);
+    tx.put_inode(ino, &inode);
+    Ok(Some(Rest { records }))
+}
+
+fn records_of(inode: &InodePhys) -> u64 {
+    if inode.kind == tarn_base::posix::FileKind::Regular {
+        inode.size.div_ceil(1 << inode.record_shift)
+    } else {
+        0
+    }
+}
+
+fn finish(tx: &mut Tx, ino: Ino) {
+    tx.delete(key::inode(ino));
+    tx.delete(key::orphan(ino));
+    tx.numbers.inodes = tx.numbers.inodes.saturating_sub(1);
+}

@@ -1,0 +1,104 @@
+//! Deleting segments that nothing points to.
+//!
+//! A segment that loses its last live byte gets a reclaim row in the same transaction. Its object is deleted only
+//! when three things hold: that txg is durable (before, a crash would bring the pointers back), the rewind window
+//! has passed, and nobody holds an older txg. A later txg drops the row; if a crash comes between, the object is
+//! deleted once more, which does no harm because segment ids are never used again.
+
+use crate::tx::Tx;
+use crate::{Mdt, key, pool_error};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tarn_base::{FsError, SegmentId, Txg};
+use tokio::sync::Notify;
+
+/// Most segments deleted between two looks at the clock.
+const BATCH: usize = 1000;
+/// Pause between two batches, and after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub struct Reclaimer {
+    /// By the time of freeing, in milliseconds; with the txg that freed it.
+    queue: Mutex<BTreeMap<(u64, SegmentId), Txg>>,
+    wake: Notify,
+}
+
+impl Reclaimer {
+    pub fn add(&self, freed_ms: u64, segment: SegmentId, txg: Txg) {
+        self.queue.lock().insert((freed_ms, segment), txg);
+        self.wake.notify_one();
+    }
+
+    pub fn contains(&self, segment: SegmentId) -> bool {
+        self.queue.lock().keys().any(|(_, id)| *id == segment)
+    }
+
+    /// Segments that wait.
+    pub fn len(&self) -> usize {
+        self.queue.lock().len()
+    }
+
+    fn due(&self, freed_before_ms: u64, durable: Txg) -> Vec<(u64, SegmentId)> {
+        let queue = self.queue.lock();
+        let old = queue.iter().take_while(|((freed_ms, _), _)| *freed_ms <= freed_before_ms);
+        old.filter(|(_, txg)| **txg <= durable).map(|(at, _)| *at).take(BATCH).collect()
+    }
+}
+
+impl Mdt {
+    fn rewind(&self) -> Duration {
+        self.pool.rewind()
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        let now = self.clock.now();
+        now.sec.max(0) as u64 * 1000 + u64::from(now.nsec) / 1_000_000
+    }
+
+    pub(crate) async fn run_reclaim(self: Arc<Self>) {
+        loop {
+            if self.reclaimer.len() == 0 {
+                tokio::select! {
+                    _ = self.reclaimer.wake.notified() => {}
+                    _ = self.stop.cancelled() => return,
+                }
+            }
+            tokio::select! {
+                _ = tokio::time::sleep(PAUSE) => {}
+                _ = self.stop.cancelled() => return,
+            }
+            match self.reclaim_due().await {
+                Ok(()) => {}
+                Err(FsError::Fenced) => return,
+                Err(error) => tracing::warn!(%error, "cannot delete freed segments yet"),
+            }
+        }
+    }
+
+    async fn reclaim_due(self: &Arc<Self>) -> Result<(), FsError> {
+        let before = self.now_ms().saturating_sub(self.rewind().as_millis() as u64);
+        let due = self.reclaimer.due(before, self.engine.durable());
+        if due.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<SegmentId> = due.iter().map(|(_, id)| *id).collect();
+        self.pool.delete_segments(&ids).await.map_err(pool_error)?;
+        self.counters.segments_deleted.fetch_add(ids.len() as u64, Ordering::Relaxed);
+        let drop_rows = |tx: &mut Tx| {
+            for (freed_ms, id) in &due {
+                tx.delete(key::reclaim(*freed_ms, *id));
+            }
+            Ok(())
+        };
+        self.change_slowly(Vec::new(), &drop_rows).await?;
+        let mut queue = self.reclaimer.queue.lock();
+        for at in &due {
+            queue.remove(at);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! The rows of a dataset in memory: what has changed and is not durable yet, and a bounded cache of what is.
+//!
+//! # How a row is seen
+//! A row is looked up in three places, newest first: the open txg's changes, the changes of the txg that is being
+//! synced, the cache of committed rows. An absent row is a fact of its own (`None`) and is cached like any other.
+//! Only when no place knows the row must the database be asked, and that is never done here: the caller says
+//! [`Stop::Missing`], somebody loads the row, and the operation runs anew.
+//!
+//! # Invariants
+//! - At most two txgs have changes here: the open one and the one before it. They lie in `dirty[txg & 1]`.
+//! - A committed row enters the cache either from a txg that became durable ([`RowStore::retire`]) or from the
+//!   database ([`RowStore::insert_loaded`]). A load that began before a retirement may be older than what was
+//!   retired, so it is dropped: every shard counts its retirements.
+
+use crate::Stop;
+use crate::key::{self, Key};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quick_cache::{Weighter, unsync::Cache};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tarn_base::Txg;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A row's value; `None`: known to be absent.
+pub type Row = Option<Bytes>;
+
+const SHARDS: usize = 64;
+
+#[derive(Clone)]
+struct RowWeight;
+
+impl Weighter<Key, Row> for RowWeight {
+    fn weight(&self, key: &Key, row: &Row) -> u64 {
+        // The cache's own book-keeping comes to about 80 bytes an entry.
+        80 + key.len() as u64 + row.as_ref().map_or(0, |value| value.len() as u64)
+    }
+}
+
+struct Shard {
+    dirty: [BTreeMap<Key, Row>; 2],
+    clean: Cache<Key, Row, RowWeight>,
+    retirements: u64,
+}
+
+/// Rows that were loaded for one operation, so that the next try finds them whatever the cache has thrown out.
+/// Each stands only while no txg was retired in its shard.
+#[derive(Default)]
+pub struct Loaded(HashMap<Key, (Row, u64)>);
+
+pub struct RowStore {
+    shards: Box<[Mutex<Shard>]>,
+    open: AtomicU64,
+}
+
+impl RowStore {
+    /// A store whose cache of committed rows takes about `cache_bytes`.
+    pub fn new(open: Txg, cache_bytes: u64) -> RowStore {
+        let per_shard = cache_bytes / SHARDS as u64;
+        let shard = || {
+            Mutex::new(Shard {
+                dirty: Default::default(),
+                clean: Cache::with_weighter((per_shard / 200) as usize, per_shard, RowWeight),
+                retirements: 0,
+            })
+        };
+        RowStore { shards: (0..SHARDS).map(|_| shard()).collect(), open: AtomicU64::new(open.0) }
+    }
+
+    fn shard_index(key: &[u8]) -> usize {
+        xxh3_64(key::shard_bytes(key)) as usize % SHARDS
+    }
+
+    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
+        &self.shards[Self::shard_index(key)]
+    }
+
+    /// The row as the open txg sees it; `Err` when the database must be asked.
+    pub fn get(&self, key: &Key, loaded: &Loaded) -> Result<Row, Stop> {
+        let newest = (self.open.load(Ordering::Acquire) & 1) as usize;
+        let shard = self.shard(key).lock();
+        for parity in [newest, newest ^ 1] {
+            if let Some(row) = shard.dirty[parity].get(key) {
+                return Ok(row.clone());
+            }
+        }
+        if let Some((row, retirements)) = loaded.0.get(key)
+            && *retirements == shard.retirements
+        {
+            return Ok(row.clone());
+        }
+        shard.clean.get(key).cloned().ok_or_else(|| Stop::Missing(vec![key.clone()]))
+    }
+
+    /// Adds an operation's changes to the open txg. The caller holds the operation lock.
+    pub fn apply(&self, txg: Txg, writes: BTreeMap<Key, Row>) {
+        for (key, row) in writes {
+            self.shard(&key).lock().dirty[(txg.0 & 1) as usize].insert(key, row);
+        }
+    }
+
+    /// From now on changes belong to `txg`. The caller holds the operation lock, and the txg before the one that
+    /// closes is retired.
+    pub fn advance(&self, txg: Txg) {
+        self.open.store(txg.0, Ordering::Release);
+    }
+
+    /// All changes of a closed txg.
+    pub fn changes(&self, txg: Txg) -> Vec<(Key, Row)> {
+        let mut out = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            out.extend(shard.dirty[(txg.0 & 1) as usize].iter().map(|(k, v)| (k.clone(), v.clone())));
+        }
+        out
+    }
+
+    /// A txg is durable and the database shows it: its rows become cached ones.
+    pub fn retire(&self, txg: Txg) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let rows = std::mem::take(&mut shard.dirty[(txg.0 & 1) as usize]);
+            if rows.is_empty() {
+                continue;
+            }
+            shard.retirements += 1;
+            for (key, row) in rows {
+                shard.clean.insert(key, row);
+            }
+        }
+    }
+
+    /// To be asked before the database is: a load is good only if this has not moved meanwhile.
+    pub fn retirements(&self, key: &Key) -> u64 {
+        self.shard(key).lock().retirements
+    }
+
+    /// Takes in a row that the database gave. `false`: a txg was retired meanwhile, ask again.
+    pub fn insert_loaded(&self, key: Key, row: Row, retirements: u64, loaded: &mut Loaded) -> bool {
+        let mut shard = self.shard(&key).lock();
+        if shard.retirements != retirements {
+            return false;
+        }
+        // A copy: a value from the database keeps the whole block alive that it came in.
+        let row = row.map(|value| Bytes::copy_from_slice(&value));
+        shard.clean.insert(key.clone(), row.clone());
+        loaded.0.insert(key, (row, retirements));
+        true
+    }
+
+    /// Changed rows in `start..end`, the newest state of each.
+    pub fn changed_in(&self, start: &Key, end: &Key) -> BTreeMap<Key, Row> {
+        let newest = (self.open.load(Ordering::Acquire) & 1) as usize;
+        let mut out = BTreeMap::new();
+        let mut collect = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            for parity in [newest ^ 1, newest] {
+                let range = shard.dirty[parity].range::<Key, _>(start..end);
+                out.extend(range.map(|(k, v)| (k.clone(), v.clone())));
+            }
+        };
+        if key::in_one_shard(start, end) {
+            collect(self.shard(start));
+        } else {
+            self.shards.iter().for_each(collect);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarn_base::Ino;
+
+    fn row(text: &str) -> Row {
+        Some(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    fn write(store: &RowStore, txg: u64, key: &Key, value: Row) {
+        store.apply(Txg(txg), BTreeMap::from([(key.clone(), value)]));
+    }
+
+    #[test]
+    fn newest_change_wins_and_survives_retirement() {
+        let store = RowStore::new(Txg(1), 1 << 20);
+        let (key, none) = (key::inode(Ino(5)), Loaded::default());
+        assert!(store.get(&key, &none).is_err());
+        write(&store, 1, &key, row("one"));
+        store.advance(Txg(2));
+        write(&store, 2, &key, row("two"));
+        assert_eq!(store.get(&key, &none).ok(), Some(row("two")));
+        assert_eq!(store.changes(Txg(1)), vec![(key.clone(), row("one"))]);
+        store.retire(Txg(1));
+        assert_eq!(store.get(&key, &none).ok(), Some(row("two")));
+        store.advance(Txg(3));
+        store.retire(Txg(2));
+        assert_eq!(store.get(&key, &none).ok(), Some(row("two")));
+    }
+
+    #[test]
+    fn a_load_that_raced_with_a_retirement_is_dropped() {
+        let store = RowStore::new(Txg(1), 1 << 20);
+        let key = key::inode(Ino(5));
+        let before = store.retirements(&key);
+        write(&store, 1, &key, row("new"));
+        store.advance(Txg(2));
+        store.retire(Txg(1));
+        let mut loaded = Loaded::default();
+        assert!(!store.insert_loaded(key.clone(), row("old"), before, &mut loaded));
+        assert_eq!(store.get(&key, &loaded).ok(), Some(row("new")));
+    }
+
+    #[test]
+    fn ranges_of_a_directory_lie_in_one_shard() {
+        let (start, end) = key::of_inode(key::table::DIRENT, Ino(0xff));
+        assert!(key::in_one_shard(&start, &end));
+        let (start, end) = key::whole_table(key::table::ORPHAN);
+        assert!(!key::in_one_shard(&start, &end));
+    }
+}

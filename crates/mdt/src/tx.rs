@@ -1,0 +1,163 @@
+//! One attempt at an operation.
+//!
+//! An operation is a plain function over [`Tx`]: it reads rows, decides, and writes rows. Nothing it does is seen
+//! until it has ended well, so it may stop at any point: with an error, or because a row is not in memory, after
+//! which it is simply run again from the start. That is how the same few lines are both the hot path, answered
+//! from memory, and the cold one.
+
+use crate::Stop;
+use crate::key::{self, Key};
+use crate::phys::{Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
+use crate::rows::{Loaded, Row, RowStore};
+use std::collections::BTreeMap;
+use tarn_base::{FsError, Ino, SegmentId, Timespec, Txg};
+
+/// What must happen once an operation's rows are in the open txg.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// The inode has lost its last name: free it when nobody has it open.
+    Orphaned(Ino),
+    /// The segment holds nothing any more: its object may go when the time comes.
+    Freed { freed_ms: u64, segment: SegmentId },
+    /// The segment's share of live bytes has fallen.
+    Thinned { segment: SegmentId, row: SegmentPhys },
+}
+
+pub struct Tx<'a> {
+    rows: &'a RowStore,
+    loaded: &'a Loaded,
+    pub(crate) writes: BTreeMap<Key, Row>,
+    segments: BTreeMap<SegmentId, SegmentPhys>,
+    pub(crate) effects: Vec<Effect>,
+    /// The dataset's numbers, as they will be if the operation ends well.
+    pub numbers: SuperPhys,
+    /// The open txg.
+    pub txg: Txg,
+    /// The time of the operation.
+    pub now: Timespec,
+}
+
+impl<'a> Tx<'a> {
+    pub(crate) fn new(
+        rows: &'a RowStore,
+        loaded: &'a Loaded,
+        numbers: SuperPhys,
+        txg: Txg,
+        now: Timespec,
+    ) -> Tx<'a> {
+        Tx {
+            rows,
+            loaded,
+            writes: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            effects: Vec::new(),
+            numbers,
+            txg,
+            now,
+        }
+    }
+
+    pub fn get(&self, key: &Key) -> Result<Row, Stop> {
+        match self.writes.get(key) {
+            Some(row) => Ok(row.clone()),
+            None => self.rows.get(key, self.loaded),
+        }
+    }
+
+    /// Stops with all of `keys` that are not in memory, so that they are loaded together.
+    pub fn want(&self, keys: impl IntoIterator<Item = Key>) -> Result<(), Stop> {
+        let mut missing = Vec::new();
+        for key in keys {
+            if let Err(Stop::Missing(more)) = self.get(&key) {
+                missing.extend(more);
+            }
+        }
+        if missing.is_empty() { Ok(()) } else { Err(Stop::Missing(missing)) }
+    }
+
+    pub fn put(&mut self, key: Key, value: bytes::Bytes) {
+        self.writes.insert(key, Some(value));
+    }
+
+    pub fn delete(&mut self, key: Key) {
+        self.writes.insert(key, None);
+    }
+
+    /// The inode, [`FsError::Stale`] when it is gone.
+    pub fn inode(&self, ino: Ino) -> Result<InodePhys, Stop> {
+        self.find_inode(ino)?.ok_or(Stop::Fail(FsError::Stale))
+    }
+
+    pub fn find_inode(&self, ino: Ino) -> Result<Option<InodePhys>, Stop> {
+        self.get(&key::inode(ino))?.map(|row| decode("inode", &row)).transpose()
+    }
+
+    pub fn put_inode(&mut self, ino: Ino, inode: &InodePhys) {
+        self.put(key::inode(ino), encode(inode));
+    }
+
+    pub fn dirents(&self, dir: Ino, hash: u64) -> Result<DirentPhys, Stop> {
+        match self.get(&key::dirent(dir, hash))? {
+            Some(row) => decode("directory", &row),
+            None => Ok(DirentPhys::default()),
+        }
+    }
+
+    pub fn put_dirents(&mut self, dir: Ino, hash: u64, names: &DirentPhys) {
+        let key = key::dirent(dir, hash);
+        if names.entries.is_empty() { self.delete(key) } else { self.put(key, encode(names)) }
+    }
+
+    pub fn chunk(&self, ino: Ino, chunk: u64, record_size: u32) -> Result<Chunk, Stop> {
+        match self.get(&key::chunk(ino, chunk))? {
+            Some(row) => Chunk::decode(&row, record_size),
+            None => Ok(Chunk::empty()),
+        }
+    }
+
+    pub fn put_chunk(&mut self, ino: Ino, chunk: u64, map: &Chunk, record_size: u32) {
+        let key = key::chunk(ino, chunk);
+        if map.is_empty() { self.delete(key) } else { self.put(key, map.encode(record_size)) }
+    }
+
+    /// The segment's row, to be changed in place; written when the operation ends.
+    pub fn segment(&mut self, id: SegmentId) -> Result<&mut SegmentPhys, Stop> {
+        if !self.segments.contains_key(&id) {
+            let row = match self.get(&key::segment(id))? {
+                Some(row) => decode("segment", &row)?,
+                None => SegmentPhys::default(),
+            };
+            self.segments.insert(id, row);
+        }
+        self.segments.get_mut(&id).ok_or_else(|| Stop::damaged("segment row vanished".into()))
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        (self.now.sec.max(0) as u64) * 1000 + u64::from(self.now.nsec) / 1_000_000
+    }
+
+    /// Turns what became of segments into rows and effects; the last step of every operation.
+    pub(crate) fn settle(&mut self) {
+        let freed_ms = self.now_ms();
+        for (id, row) in std::mem::take(&mut self.segments) {
+            if row.live == 0 {
+                self.delete(key::segment(id));
+                self.put(key::reclaim(freed_ms, id), encode(&crate::phys::ReclaimPhys { size: row.size }));
+                self.numbers.stored = self.numbers.stored.saturating_sub(row.size);
+                self.effects.push(Effect::Freed { freed_ms, segment: id });
+            } else {
+                self.put(key::segment(id), encode(&row));
+                if row.live < row.size {
+                    self.effects.push(Effect::Thinned { segment: id, row });
+                }
+            }
+        }
+    }
+
+    pub fn new_ino(&mut self) -> Ino {
+        let ino = Ino(self.numbers.next_ino);
+        self.numbers.next_ino += 1;
+        self.numbers.inodes += 1;
+        ino
+    }
+}

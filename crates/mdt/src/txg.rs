@@ -1,0 +1,182 @@
+//! Transaction groups: what changes together becomes durable together.
+//!
+//! # States
+//! A txg is *open* (operations add rows), *syncing* (closed to operations, being written) or *durable*. One is
+//! open at all times, at most one is syncing. Closing one takes the operation lock for an instant: the open
+//! txg's number goes up and the dataset's own row is written into the one that closes.
+//!
+//! # Why the order is as it is
+//! 1. Operations that name a segment enter the open txg only after its PUT was acknowledged.
+//! 2. When a txg closes, every segment that it names is therefore written; `Pool::sync` makes them durable.
+//! 3. Then the rows go into the database as one batch, which is atomic and durable when it returns.
+//! 4. Then, and only then, waiters are told, and reclaim may delete what the txg freed.
+//!
+//! # Failures
+//! Rows carry whole values, so writing a batch twice does no harm: after a failure the database is opened anew
+//! and the batch written again, for as long as it takes. Waiters keep waiting; nothing is dropped. Only when
+//! another owner has fenced the database is there no way on: everything then fails with `Fenced`.
+
+use crate::phys::encode;
+use crate::{Mdt, key};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tarn_base::{FsError, Txg};
+use tokio::sync::{Notify, watch};
+
+/// A txg closes after this time even if nobody asks.
+pub const TXG_TIMEOUT: Duration = Duration::from_secs(5);
+/// A txg closes when it has this many rows, or
+pub const TXG_ROWS: usize = 16 << 10;
+/// this many bytes of rows.
+pub const TXG_BYTES: u64 = 8 << 20;
+/// Operations wait when the open txg has this many times the rows or bytes at which it should have closed.
+pub const TXG_OVERFULL: usize = 8;
+
+/// What waiters see of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All txgs up to this one are durable.
+    Durable(Txg),
+    Fenced,
+}
+
+pub struct Engine {
+    pub progress: watch::Sender<Progress>,
+    /// Somebody wants the open txg closed.
+    pub wanted: Notify,
+    /// Failures of the txg that is being synced, in a row; shown in `stats`.
+    pub retries: std::sync::atomic::AtomicU64,
+}
+
+impl Engine {
+    pub fn new(durable: Txg) -> Engine {
+        Engine {
+            progress: watch::Sender::new(Progress::Durable(durable)),
+            wanted: Notify::new(),
+            retries: Default::default(),
+        }
+    }
+
+    pub fn durable(&self) -> Txg {
+        match *self.progress.borrow() {
+            Progress::Durable(txg) => txg,
+            Progress::Fenced => Txg(0),
+        }
+    }
+
+    pub fn fenced(&self) -> bool {
+        *self.progress.borrow() == Progress::Fenced
+    }
+
+    /// Waits until `txg` is durable.
+    pub async fn wait(&self, txg: Txg) -> Result<(), FsError> {
+        let mut progress = self.progress.subscribe();
+        let seen = progress
+            .wait_for(|now| match now {
+                Progress::Durable(durable) => *durable >= txg,
+                Progress::Fenced => true,
+            })
+            .await;
+        match seen.as_deref() {
+            Ok(Progress::Durable(_)) => Ok(()),
+            _ => Err(FsError::Fenced),
+        }
+    }
+}
+
+impl Mdt {
+    /// Answers when every change made before the call is durable.
+    pub async fn sync(self: &Arc<Self>) -> Result<(), FsError> {
+        let target = {
+            let op = self.op.lock();
+            if op.rows > 0 { op.txg } else { Txg(op.txg.0 - 1) }
+        };
+        if self.engine.fenced() {
+            return Err(FsError::Fenced);
+        }
+        if self.engine.durable() < target {
+            self.engine.wanted.notify_one();
+        }
+        self.engine.wait(target).await
+    }
+
+    /// Whether the open txg has grown so far beyond its bounds that operations must wait.
+    pub(crate) fn overfull(&self) -> bool {
+        let op = self.op.lock();
+        op.rows > TXG_ROWS * TXG_OVERFULL || op.bytes > TXG_BYTES * TXG_OVERFULL as u64
+    }
+
+    /// The engine's task: closes and syncs txgs until the dataset is closed.
+    pub(crate) async fn run_txgs(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                _ = self.engine.wanted.notified() => {}
+                _ = tokio::time::sleep(TXG_TIMEOUT) => {}
+                _ = self.stop_txgs.cancelled() => return,
+            }
+            if !self.sync_open_txg().await {
+                return;
+            }
+        }
+    }
+
+    /// Closes the open txg and makes it durable. `false` when that can never happen.
+    pub(crate) async fn sync_open_txg(&self) -> bool {
+        let Some(txg) = self.close_txg() else { return true };
+        let changes = self.rows.changes(txg);
+        self.counters.rows_synced.fetch_add(changes.len() as u64, Ordering::Relaxed);
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match self.write_txg(&changes).await {
+                Ok(()) => break,
+                Err(FsError::Fenced) => {
+                    tracing::error!(dataset = %self.dataset, "the pool was taken over: no more changes");
+                    self.engine.progress.send_replace(Progress::Fenced);
+                    return false;
+                }
+                Err(error) => {
+                    self.engine.retries.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(%txg, %error, "txg is not durable yet, trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(5));
+                }
+            }
+        }
+        self.rows.retire(txg);
+        self.counters.txgs.fetch_add(1, Ordering::Relaxed);
+        self.engine.progress.send_replace(Progress::Durable(txg));
+        true
+    }
+
+    fn close_txg(&self) -> Option<Txg> {
+        let mut op = self.op.lock();
+        if op.rows == 0 {
+            return None;
+        }
+        let txg = op.txg;
+        op.numbers.txg = txg;
+        let own = std::collections::BTreeMap::from([(key::super_row(), Some(encode(&op.numbers)))]);
+        self.rows.apply(txg, own);
+        op.txg = txg.next();
+        op.rows = 0;
+        op.bytes = 0;
+        self.rows.advance(op.txg);
+        Some(txg)
+    }
+
+    async fn write_txg(&self, changes: &[(key::Key, crate::rows::Row)]) -> Result<(), FsError> {
+        self.pool.check_authority().await.map_err(crate::pool_error)?;
+        self.pool.sync().await.map_err(crate::pool_error)?;
+        match self.db.commit(changes).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let error = FsError::from(error);
+                if error != FsError::Fenced {
+                    self.db.reopen().await?;
+                }
+                Err(error)
+            }
+        }
+    }
+}

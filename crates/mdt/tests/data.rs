@@ -1,0 +1,234 @@
+//! Block maps and space: what is committed, freed, shared, moved and deleted.
+
+mod world;
+
+use std::collections::BTreeMap;
+use tarn_base::{FsError, Ino};
+use tarn_mdt::Share;
+use world::World;
+
+const RECORD: usize = 4096;
+
+async fn world() -> World {
+    let w = World::new().await;
+    let mut properties = w.mdt.properties();
+    properties.record_size = RECORD as u32;
+    w.mdt.set_properties(properties);
+    w
+}
+
+async fn objects(w: &World) -> usize {
+    w.pool.list_segments(world::DATASET).await.expect("list").len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn freed_segments_are_deleted_once_durable() {
+    let mut w = world().await;
+    let (a, b) = (w.file(Ino::ROOT, "a").await, w.file(Ino::ROOT, "b").await);
+    w.write(&[(a, 0, 1), (a, 1, 2)], RECORD).await;
+    w.write(&[(b, 0, 3)], RECORD).await;
+    assert_eq!(w.mdt.usage().live, 3 * RECORD as u64);
+    assert_eq!(w.attr(a).await.map(|x| (x.size, x.allocated)), Ok((2 * RECORD as u64, 2 * RECORD as u64)));
+    w.write(&[(a, 0, 4), (a, 1, 5)], RECORD).await;
+    assert_eq!(w.read(a, 1).await, Some(5));
+    w.until("the overwritten segment is deleted", async |w| objects(w).await == 2).await;
+    w.mdt.unlink(Ino::ROOT, b"a").wait().await.expect("unlink");
+    w.mdt.sync().await.expect("sync");
+    w.until("the removed file's segment is deleted", async |w| {
+        w.mdt.sync().await.expect("sync");
+        objects(w).await == 1
+    })
+    .await;
+    assert_eq!(w.read(b, 0).await, Some(3));
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn segments_that_nobody_committed_are_swept_after_a_crash() {
+    let mut w = world().await;
+    let file = w.file(Ino::ROOT, "file").await;
+    w.write(&[(file, 0, 1)], RECORD).await;
+    w.mdt.sync().await.expect("sync");
+    w.write(&[(file, 1, 2)], RECORD).await;
+    assert_eq!(objects(&w).await, 2);
+    w.crash().await;
+    w.until("the uncommitted segment is swept", async |w| objects(w).await == 1).await;
+    assert_eq!((w.read(file, 0).await, w.ptr(file, 0).await.is_some()), (Some(1), true));
+    assert_eq!(w.attr(file).await.map(|x| x.size), Ok(RECORD as u64));
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_dead_segments_are_compacted() {
+    let mut w = world().await;
+    let mut files = Vec::new();
+    for i in 0..64 {
+        files.push(w.file(Ino::ROOT, &format!("f{i}")).await);
+    }
+    for group in files.chunks(16) {
+        let records: Vec<_> = group.iter().map(|ino| (*ino, 0, ino.0 as u8)).collect();
+        w.write(&records, RECORD).await;
+    }
+    for i in (0..64).filter(|i| i % 4 != 0) {
+        w.mdt.unlink(Ino::ROOT, format!("f{i}").as_bytes()).wait().await.expect("unlink");
+    }
+    w.mdt.sync().await.expect("sync");
+    w.until("only live bytes are left", async |w| {
+        w.mdt.sync().await.expect("sync");
+        let usage = w.mdt.usage();
+        usage.live == 16 * RECORD as u64 && usage.stored == usage.live && objects(w).await == 1
+    })
+    .await;
+    for ino in files.iter().step_by(4) {
+        assert_eq!(w.read(*ino, 0).await, Some(ino.0 as u8));
+    }
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_records_live_until_their_last_pointer_goes() {
+    let mut w = world().await;
+    let (a, b) = (w.file(Ino::ROOT, "a").await, w.file(Ino::ROOT, "b").await);
+    w.write(&[(a, 0, 1), (a, 1, 2), (a, 3, 4)], RECORD).await;
+    let share =
+        Share { from: a, from_record: 0, to: b, to_record: 2, count: 4, size_at_least: 6 * RECORD as u64 };
+    w.mdt.share(share).wait().await.expect("share");
+    assert_eq!(w.mdt.usage().live, 3 * RECORD as u64);
+    assert_eq!((w.read(b, 2).await, w.read(b, 4).await, w.read(b, 5).await), (Some(1), None, Some(4)));
+    w.assert_clean().await;
+    w.mdt.unlink(Ino::ROOT, b"a").wait().await.expect("unlink");
+    w.until("the source is reaped", async |w| w.attr(a).await == Err(FsError::Stale)).await;
+    assert_eq!(w.mdt.usage().live, 3 * RECORD as u64);
+    w.assert_clean().await;
+    w.truncate(b, 0).await;
+    assert_eq!(w.mdt.usage().live, 0);
+    w.until("the segment is deleted", async |w| {
+        w.mdt.sync().await.expect("sync");
+        objects(w).await == 0
+    })
+    .await;
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_truncations_go_in_steps_and_survive_a_crash() {
+    let mut w = world().await;
+    let file = w.file(Ino::ROOT, "file").await;
+    let far = 64 * 200;
+    for at in [0, 64 * 70, 64 * 150, far] {
+        w.write(&[(file, at, 9)], RECORD).await;
+    }
+    assert_eq!(w.truncate(file, RECORD as u64).await.size, RECORD as u64);
+    assert_eq!(w.mdt.usage().live, RECORD as u64);
+    w.truncate(file, (far + 1) * RECORD as u64).await;
+    for at in [64 * 70, 64 * 150, far] {
+        assert_eq!(w.read(file, at).await, None);
+    }
+    assert_eq!(w.mdt.seek_hole(file, 0).wait().await, Ok(RECORD as u64));
+    assert_eq!(w.mdt.seek_data(file, 5).wait().await, Ok(5));
+    assert_eq!(w.mdt.seek_data(file, RECORD as u64).wait().await, Err(FsError::NoData));
+    w.write(&[(file, far, 7)], RECORD).await;
+    assert_eq!(w.mdt.seek_data(file, RECORD as u64).wait().await, Ok(far * RECORD as u64));
+    w.mdt.punch(file, 1, far - 1).wait().await.expect("punch");
+    assert_eq!(w.read(file, far).await, Some(7));
+    w.reopen().await;
+    w.assert_clean().await;
+}
+
+/// Random writes, truncations, sharing and removals against a model, with crashes after syncs.
+#[tokio::test(flavor = "multi_thread")]
+async fn random_data_matches_a_model() {
+    use rand::{RngExt, SeedableRng};
+    for seed in 0..3 {
+        let mut rng = rand::rngs::StdRng::seed_from_u64(seed);
+        let mut w = world().await;
+        let mut model: BTreeMap<Ino, (String, BTreeMap<u64, u8>)> = BTreeMap::new();
+        for step in 0..400u32 {
+            let some = |rng: &mut rand::rngs::StdRng, model: &BTreeMap<Ino, _>| {
+                (!model.is_empty())
+                    .then(|| *model.keys().nth(rng.random_range(0..model.len())).expect("in range"))
+            };
+            match rng.random_range(0..100) {
+                0..15 => {
+                    let name = format!("f{step}");
+                    model.insert(w.file(Ino::ROOT, &name).await, (name, BTreeMap::new()));
+                }
+                15..60 => {
+                    let mut records = BTreeMap::new();
+                    for _ in 0..rng.random_range(1..12) {
+                        if let Some(ino) = some(&mut rng, &model) {
+                            records.insert((ino, rng.random_range(0..150u64)), rng.random());
+                        }
+                    }
+                    let list: Vec<_> = records.iter().map(|((ino, at), fill)| (*ino, *at, *fill)).collect();
+                    if !list.is_empty() {
+                        w.write(&list, RECORD).await;
+                    }
+                    for ((ino, at), fill) in records {
+                        model.get_mut(&ino).expect("chosen").1.insert(at, fill);
+                    }
+                }
+                60..75 => {
+                    if let Some(ino) = some(&mut rng, &model) {
+                        let keep = rng.random_range(0..150u64);
+                        w.truncate(ino, keep * RECORD as u64).await;
+                        model.get_mut(&ino).expect("chosen").1.retain(|at, _| *at < keep);
+                    }
+                }
+                75..85 => {
+                    if let (Some(from), Some(to)) = (some(&mut rng, &model), some(&mut rng, &model)) {
+                        let (from_record, to_record, count) =
+                            (rng.random_range(0..70), rng.random_range(80..150), rng.random_range(1..10));
+                        let share = Share {
+                            from,
+                            from_record,
+                            to,
+                            to_record,
+                            count,
+                            size_at_least: (to_record + count) * RECORD as u64,
+                        };
+                        w.mdt.share(share).wait().await.expect("share");
+                        for i in 0..count {
+                            let value = model[&from].1.get(&(from_record + i)).copied();
+                            let target = &mut model.get_mut(&to).expect("chosen").1;
+                            target.remove(&(to_record + i));
+                            target.extend(value.map(|v| (to_record + i, v)));
+                        }
+                    }
+                }
+                85..93 => {
+                    if let Some(ino) = some(&mut rng, &model) {
+                        let (name, _) = model.remove(&ino).expect("chosen");
+                        w.mdt.unlink(Ino::ROOT, name.as_bytes()).wait().await.expect("unlink");
+                    }
+                }
+                93..96 => {
+                    w.mdt.sync().await.expect("sync");
+                    w.crash().await;
+                }
+                _ => {
+                    for (ino, (_, records)) in &model {
+                        let ptrs = w.mdt.map(*ino, 0, 64).wait().await.expect("map");
+                        assert!(
+                            ptrs.iter()
+                                .enumerate()
+                                .all(|(i, p)| p.is_some() == records.contains_key(&(i as u64)))
+                        );
+                    }
+                }
+            }
+        }
+        for (ino, (_, records)) in &model {
+            for at in 0..150 {
+                assert_eq!(
+                    w.read(*ino, at).await,
+                    records.get(&at).copied(),
+                    "seed {seed} inode {ino} record {at}"
+                );
+            }
+        }
+        w.until("orphans are reaped", async |w| w.mdt.usage().inodes == model.len() as u64 + 1).await;
+        w.assert_clean().await;
+        w.mdt.close().await.expect("close");
+    }
+}

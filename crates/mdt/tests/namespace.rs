@@ -1,0 +1,227 @@
+//! Names, links, attributes, ACLs: over a real pool in memory, with crashes.
+
+mod world;
+
+use std::collections::BTreeSet;
+use tarn_base::posix::{FileKind, NewNode, RenameMode, SetAttr, XattrMode};
+use tarn_base::{FsError, Ino};
+use world::{ROOT, World, now};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_synced_is_there_after_a_crash_and_nothing_half() {
+    let mut w = World::new().await;
+    let dir = w.dir(Ino::ROOT, "dir").await;
+    let file = w.file(dir, "file").await;
+    w.mdt.sync().await.expect("sync");
+    w.file(dir, "later").await;
+    let old = w.mdt.clone();
+    w.crash().await;
+    assert_eq!(w.mdt.lookup(dir, b"file").wait().await.map(|a| a.ino), Ok(file));
+    assert_eq!(w.mdt.lookup(dir, b"later").wait().await.err(), Some(FsError::NotFound));
+    w.assert_clean().await;
+    // The old owner can change nothing any more.
+    let node = NewNode { kind: FileKind::Regular, mode: 0, umask: 0, rdev: 0, target: vec![] };
+    let _ = old.create(ROOT, dir, b"ghost", node).wait().await;
+    assert_eq!(old.sync().await, Err(FsError::Fenced));
+    assert_eq!(w.mdt.lookup(dir, b"ghost").wait().await.err(), Some(FsError::NotFound));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hot_calls_answer_from_memory() {
+    let mut w = World::new().await;
+    let file = w.file(Ino::ROOT, "file").await;
+    assert!(now(w.mdt.lookup(Ino::ROOT, b"file")).is_ok());
+    w.reopen().await;
+    assert!(w.mdt.lookup(Ino::ROOT, b"file").wait().await.is_ok());
+    assert_eq!(w.mdt.lookup(Ino::ROOT, b"none").wait().await.err(), Some(FsError::NotFound));
+    let before = w.mdt.stats();
+    assert!(now(w.mdt.lookup(Ino::ROOT, b"file")).is_ok());
+    assert!(now(w.mdt.getattr(file)).is_ok());
+    assert_eq!(now(w.mdt.lookup(Ino::ROOT, b"none")).err(), Some(FsError::NotFound));
+    let after = w.mdt.stats();
+    assert_eq!((after.pending, after.database_reads), (before.pending, before.database_reads));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn colliding_names_list_right_in_pages() {
+    let mut w = World::with_hash_bits(2).await;
+    let dir = w.dir(Ino::ROOT, "dir").await;
+    let mut expected: BTreeSet<String> = BTreeSet::new();
+    for i in 0..300 {
+        w.file(dir, &format!("name{i}")).await;
+        expected.insert(format!("name{i}"));
+    }
+    for i in (0..300).step_by(3) {
+        w.mdt.unlink(dir, format!("name{i}").as_bytes()).wait().await.expect("unlink");
+        expected.remove(&format!("name{i}"));
+    }
+    for page in [1, 7, 1000] {
+        let names = w.names(dir, page).await;
+        assert_eq!(names.len(), expected.len(), "page of {page}");
+        assert_eq!(names.into_iter().collect::<BTreeSet<_>>(), expected);
+    }
+    // A name that stays keeps its cookie while others come and go.
+    let first = w.mdt.readdir(dir, 0, 100).wait().await.expect("readdir");
+    let cookie = first[50].cookie;
+    for e in &first[..50] {
+        w.mdt.unlink(dir, &e.name).wait().await.expect("unlink");
+    }
+    let rest = w.mdt.readdir(dir, cookie, 1000).wait().await.expect("readdir");
+    assert_eq!(rest.len() + 51, expected.len());
+    w.reopen().await;
+    assert_eq!(w.names(dir, 13).await.len() + 50, expected.len());
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renames_keep_counts_right() {
+    let mut w = World::new().await;
+    let (a, b) = (w.dir(Ino::ROOT, "a").await, w.dir(Ino::ROOT, "b").await);
+    let sub = w.dir(a, "sub").await;
+    let file = w.file(a, "file").await;
+    let rename = |from, name: &'static str, to, new: &'static str, mode| {
+        let mdt = w.mdt.clone();
+        async move { mdt.rename(from, name.as_bytes(), to, new.as_bytes(), mode).wait().await }
+    };
+    use RenameMode::*;
+    assert_eq!(rename(a, "sub", b, "sub", Replace).await, Ok(()));
+    assert_eq!((w.attr(a).await.unwrap().nlink, w.attr(b).await.unwrap().nlink), (2, 3));
+    assert_eq!(w.mdt.parent(sub).wait().await, Ok(b));
+    assert!(matches!(rename(Ino::ROOT, "b", sub, "x", Replace).await, Err(FsError::Invalid(_))));
+    assert_eq!(rename(a, "file", b, "sub", NoReplace).await, Err(FsError::Exists));
+    assert_eq!(rename(a, "file", b, "sub", Replace).await, Err(FsError::IsDirectory));
+    assert_eq!(rename(b, "sub", a, "file", Replace).await, Err(FsError::NotDirectory));
+    assert_eq!(rename(a, "file", b, "sub", Exchange).await, Ok(()));
+    assert_eq!(w.mdt.lookup(b, b"sub").wait().await.map(|x| x.ino), Ok(file));
+    assert_eq!((w.attr(a).await.unwrap().nlink, w.attr(b).await.unwrap().nlink), (3, 2));
+    w.file(sub, "inside").await;
+    w.dir(b, "empty").await;
+    assert_eq!(rename(b, "empty", a, "file", Replace).await, Err(FsError::NotEmpty));
+    w.mdt.unlink(sub, b"inside").wait().await.expect("unlink");
+    assert_eq!(rename(b, "empty", a, "file", Replace).await, Ok(()));
+    assert_eq!(w.mdt.rmdir(a, b"nothing").wait().await, Err(FsError::NotFound));
+    w.assert_clean().await;
+    w.crash().await;
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_inode_outlives_its_name_and_a_crash_reclaims_it() {
+    let mut w = World::new().await;
+    let file = w.file(Ino::ROOT, "file").await;
+    w.mdt.open_inode(file).wait().await.expect("open");
+    w.mdt.unlink(Ino::ROOT, b"file").wait().await.expect("unlink");
+    assert_eq!(w.attr(file).await.map(|a| a.nlink), Ok(0));
+    w.mdt.sync().await.expect("sync");
+    w.crash().await;
+    w.until("reaped after the crash", async |w| w.attr(file).await == Err(FsError::Stale)).await;
+    let made = w.mdt.create_unnamed(ROOT, Ino::ROOT, 0o600).wait().await.expect("unnamed");
+    w.mdt.link(made.ino, Ino::ROOT, b"named").wait().await.expect("link");
+    w.mdt.close_inode(made.ino);
+    let other = w.mdt.create_unnamed(ROOT, Ino::ROOT, 0o600).wait().await.expect("unnamed");
+    w.mdt.close_inode(other.ino);
+    w.until("reaped after the close", async |w| w.attr(other.ino).await == Err(FsError::Stale)).await;
+    assert_eq!(w.attr(made.ino).await.map(|a| a.nlink), Ok(1));
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attributes_and_acls_follow_each_other() {
+    const ACCESS: &[u8] = b"system.posix_acl_access";
+    const DEFAULT: &[u8] = b"system.posix_acl_default";
+    let acl = |group: u16, mask: u16| {
+        let mut out = 2u32.to_le_bytes().to_vec();
+        for (tag, perm, id) in
+            [(1u16, 7u16, !0u32), (2, 7, 5), (4, group, !0), (0x10, mask, !0), (0x20, 0, !0)]
+        {
+            out.extend(tag.to_le_bytes());
+            out.extend(perm.to_le_bytes());
+            out.extend(id.to_le_bytes());
+        }
+        out
+    };
+    let w = World::new().await;
+    let dir = w.dir(Ino::ROOT, "dir").await;
+    w.mdt.setxattr(dir, DEFAULT, &acl(5, 7), XattrMode::Any).wait().await.expect("default ACL");
+    let set = SetAttr { mode: Some(0o2755), gid: Some(42), ..SetAttr::default() };
+    w.mdt.setattr(dir, set).wait().await.expect("setattr");
+    let node = NewNode { kind: FileKind::Regular, mode: 0o666, umask: 0o077, rdev: 0, target: vec![] };
+    let file = w.mdt.create(ROOT, dir, b"file", node).wait().await.expect("create");
+    assert_eq!((file.mode, file.gid), (0o660, 42));
+    assert!(w.mdt.getxattr(file.ino, ACCESS).wait().await.is_ok());
+    let chmod = SetAttr { mode: Some(0o640), ..SetAttr::default() };
+    w.mdt.setattr(file.ino, chmod).wait().await.expect("chmod");
+    assert_eq!(w.mdt.getxattr(file.ino, ACCESS).wait().await, Ok(acl(5, 4)));
+    let sub = w.dir(dir, "sub").await;
+    assert_eq!(w.mdt.listxattr(sub).wait().await.map(|names| names.len()), Ok(2));
+    assert_eq!(w.attr(sub).await.map(|a| a.mode & 0o2000), Ok(0o2000));
+    for (mode, error) in [(XattrMode::Create, FsError::Exists), (XattrMode::Replace, FsError::NoAttribute)] {
+        let name: &[u8] = if mode == XattrMode::Create { ACCESS } else { b"user.x" };
+        assert_eq!(w.mdt.setxattr(file.ino, name, &acl(5, 4), mode).wait().await, Err(error));
+    }
+    w.assert_clean().await;
+}
+
+/// Random operations against a model in memory, with crashes: after one, the state is that of the last sync or
+/// of a later moment, and everything checks out.
+#[tokio::test(flavor = "multi_thread")]
+async fn random_names_match_a_model() {
+    use rand::{RngExt, SeedableRng};
+    for seed in 0..4 {
+        let mut rng = rand::rngs::StdRng::seed_from_u64(seed);
+        let mut w = World::with_hash_bits(6).await;
+        let mut model: std::collections::BTreeMap<String, bool> = Default::default();
+        for step in 0..1500 {
+            let name = format!("n{}", rng.random_range(0..40));
+            let other = format!("n{}", rng.random_range(0..40));
+            match rng.random_range(0..100) {
+                0..30 => {
+                    let dir = rng.random_bool(0.3);
+                    let kind = if dir { FileKind::Directory } else { FileKind::Regular };
+                    let made = w.make(Ino::ROOT, &name, kind).await;
+                    assert_eq!(made.is_ok(), !model.contains_key(&name));
+                    model.entry(name).or_insert(dir);
+                }
+                30..55 => {
+                    let gone = w.mdt.unlink(Ino::ROOT, name.as_bytes()).wait().await;
+                    assert_eq!(gone.is_ok(), model.get(&name) == Some(&false));
+                    model.retain(|n, dir| *n != name || *dir);
+                }
+                55..65 => {
+                    let gone = w.mdt.rmdir(Ino::ROOT, name.as_bytes()).wait().await;
+                    assert_eq!(gone.is_ok(), model.get(&name) == Some(&true));
+                    model.retain(|n, dir| *n != name || !*dir);
+                }
+                65..90 => {
+                    let mode = RenameMode::Replace;
+                    let moved = w
+                        .mdt
+                        .rename(Ino::ROOT, name.as_bytes(), Ino::ROOT, other.as_bytes(), mode)
+                        .wait()
+                        .await;
+                    let fits = match (model.get(&name), model.get(&other)) {
+                        (Some(_), None) => true,
+                        (Some(a), Some(b)) => a == b,
+                        _ => false,
+                    };
+                    assert_eq!(moved.is_ok(), fits, "{name} to {other}");
+                    if fits && name != other {
+                        let dir = model.remove(&name).expect("checked");
+                        model.insert(other, dir);
+                    }
+                }
+                90..97 => assert_eq!(
+                    w.names(Ino::ROOT, 7).await.into_iter().collect::<BTreeSet<_>>(),
+                    model.keys().cloned().collect::<BTreeSet<_>>()
+                ),
+                _ if step % 10 == 0 => {
+                    w.mdt.sync().await.expect("sync");
+                    w.crash().await;
+                }
+                _ => w.mdt.sync().await.expect("sync"),
+            }
+        }
+        assert_eq!(w.names(Ino::ROOT, 50).await.len(), model.len());
+        w.assert_clean().await;
+    }
+}

@@ -1,0 +1,147 @@
+//! The command line: one tree of verbs, each in its own file.
+
+use crate::context::Context;
+use crate::verbs;
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// A POSIX parallel file system over object-storage buckets
+#[derive(Debug, Parser)]
+#[command(name = "tarn", version, arg_required_else_help = true, after_help = EXAMPLE)]
+pub struct Cli {
+    /// Where this host keeps its state [default: /var/lib/tarn, or the user's own state directory]
+    #[arg(long, global = true, env = "TARN_STATE_DIR", value_name = "DIR", hide_env_values = true)]
+    pub state_dir: Option<PathBuf>,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+const EXAMPLE: &str = "\
+Example:
+  tarn pool create tank /disk1 /disk2 s3://bucket/prefix?region=eu-central-1
+  tarn mount tank /mnt
+  tarn pool iostat -v tank 1
+  tarn umount /mnt";
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Pools: create, add, list, status, iostat, import, export, destroy, get, set, history, clear
+    #[command(subcommand)]
+    Pool(verbs::pool::Verb),
+    /// Datasets: create, list, destroy, rename, get, set, inherit, mount, unmount
+    #[command(subcommand)]
+    Fs(verbs::fs::Verb),
+    Mount(verbs::mount::Args),
+    #[command(visible_alias = "unmount")]
+    Umount(verbs::umount::Args),
+    Check(verbs::check::Args),
+    Stats(verbs::stats::Args),
+    Completions(verbs::completions::Args),
+    Version(verbs::version::Args),
+    Man(verbs::man::Args),
+    Node(verbs::node::Args),
+}
+
+impl Verb {
+    /// Carries the verb out; gives the exit status. `context` is made for those that need one.
+    pub fn run(self, context: impl FnOnce() -> Result<Context>) -> Result<u8> {
+        match self {
+            Verb::Completions(args) => args.run(),
+            Verb::Version(args) => args.run(),
+            Verb::Man(args) => args.run(),
+            Verb::Pool(verb) => verb.run(&context()?),
+            Verb::Fs(verb) => verb.run(&context()?),
+            Verb::Mount(args) => args.run(&context()?),
+            Verb::Umount(args) => args.run(&context()?),
+            Verb::Check(args) => args.run(&context()?),
+            Verb::Stats(args) => args.run(&context()?),
+            Verb::Node(args) => args.run(&context()?),
+        }
+    }
+
+    /// The process goes on to serve mounts.
+    pub fn serves(&self) -> bool {
+        match self {
+            Verb::Node(_) => true,
+            Verb::Mount(args) => args.foreground,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_an_example() {
+        fn walk(command: &clap::Command, path: &str) {
+            for verb in command.get_subcommands() {
+                let path = format!("{path} {}", verb.get_name());
+                if verb.has_subcommands() {
+                    walk(verb, &path);
+                } else if !verb.is_hide_set() {
+                    let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+                    assert!(help.contains("Example"), "{path} has no example");
+                    assert!(verb.get_about().is_some(), "{path} does not say what it does");
+                }
+            }
+        }
+        walk(&Cli::command(), "tarn");
+    }
+
+    #[test]
+    fn lines_that_administrators_type_are_read() {
+        for line in [
+            "tarn pool create -f -o rewind=0 -O compression=zstd tank /d1 /d2",
+            "tarn pool create -n tank s3://b/p?endpoint=http://x:1",
+            "tarn pool add tank /d3",
+            "tarn pool list -Hp -o name,size tank",
+            "tarn pool list -vL",
+            "tarn pool status -v tank --json",
+            "tarn pool iostat -v -l tank 2 5",
+            "tarn pool iostat 2 5",
+            "tarn pool import -d /a -d /b -f tank other",
+            "tarn pool import -a",
+            "tarn pool import",
+            "tarn pool export -f tank",
+            "tarn pool destroy tank",
+            "tarn pool get all tank",
+            "tarn pool get -Hp rewind,failmode",
+            "tarn pool set failmode=continue tank",
+            "tarn pool history -i tank",
+            "tarn pool clear tank",
+            "tarn fs create -p -o quota=10G tank/a/b",
+            "tarn fs list -r -H -p -o name,used tank/a",
+            "tarn fs list -t filesystem --json",
+            "tarn fs destroy -rfnv tank/a",
+            "tarn fs rename tank/a tank/b",
+            "tarn fs get -r -s local,inherited all tank",
+            "tarn fs get -Hpo value compression tank/a tank/b",
+            "tarn fs set atime=off readonly=on tank/a",
+            "tarn fs inherit -r compression tank",
+            "tarn fs mount -a",
+            "tarn fs mount",
+            "tarn fs unmount tank/a",
+            "tarn mount -f -o ro,allow_other tank/a /mnt",
+            "tarn umount -f /mnt",
+            "tarn unmount tank/a",
+            "tarn check --data tank --json",
+            "tarn stats tank",
+            "tarn completions bash",
+            "tarn version",
+        ] {
+            Cli::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{line}: {e}"));
+        }
+        for line in ["tarn", "tarn pool create tank", "tarn fs create", "tarn mount tank", "tarn pool lst"] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

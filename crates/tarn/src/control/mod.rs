@@ -1,0 +1,205 @@
+//! What a command asks of the process that has a pool open, and what it answers.
+//!
+//! A request is one JSON line; the answer is any number of progress lines and one last line. The same types are
+//! used without a socket when a command opens the pool itself, so there is one handler for both.
+
+mod client;
+pub mod report;
+pub mod wire;
+
+pub use client::{Door, Reach, ask, find, follow, wait_released};
+
+use crate::progress::Progress;
+use report::{CheckReport, DatasetReport, HistoryEntry, MountReport, PoolReport};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Both ends must be of the same version.
+pub const VERSION: u32 = 1;
+
+/// A request with what the node must know of its sender.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Call {
+    pub version: u32,
+    /// The command line, for the pool's history.
+    pub command: String,
+    pub request: Request,
+}
+
+impl Call {
+    pub fn new(command: &str, request: Request) -> Call {
+        Call { version: VERSION, command: command.to_string(), request }
+    }
+}
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// The pool, its vdevs and counters: [`Reply::Pool`].
+    Pool,
+    /// Every dataset; with `usage`, opens those that are not, to ask them: [`Reply::Datasets`].
+    Datasets {
+        usage: bool,
+    },
+    /// [`Reply::History`].
+    History,
+    /// [`Reply::Mounts`].
+    Mounts,
+    /// Counters of everything, for people who debug: [`Reply::Stats`].
+    Stats,
+    AddVdevs {
+        urls: Vec<String>,
+        force: bool,
+    },
+    SetPool {
+        properties: BTreeMap<String, String>,
+    },
+    ClearErrors,
+    Export {
+        force: bool,
+    },
+    DestroyPool {
+        force: bool,
+    },
+    Create {
+        name: String,
+        parents: bool,
+        properties: BTreeMap<String, String>,
+    },
+    /// [`Reply::Destroyed`], also when `dry_run`.
+    Destroy {
+        name: String,
+        recursive: bool,
+        force: bool,
+        dry_run: bool,
+    },
+    Rename {
+        from: String,
+        to: String,
+        parents: bool,
+        force: bool,
+    },
+    Set {
+        names: Vec<String>,
+        properties: BTreeMap<String, String>,
+    },
+    Inherit {
+        names: Vec<String>,
+        property: String,
+        recursive: bool,
+    },
+    /// Mounts one dataset at a directory, and below it those whose mountpoint is inherited from it:
+    /// [`Reply::Mounts`] with the new ones.
+    Mount {
+        dataset: String,
+        dir: PathBuf,
+        options: MountRequest,
+    },
+    /// Mounts datasets where their mountpoints say: one, or all that can be.
+    MountOwn {
+        dataset: Option<String>,
+        options: MountRequest,
+    },
+    /// Flushes and unmounts; answers when everything is durable.
+    Unmount {
+        what: Unmount,
+        force: bool,
+    },
+    /// [`Reply::Check`].
+    Check {
+        dataset: Option<String>,
+        data: bool,
+    },
+}
+
+/// What to unmount.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unmount {
+    Dir(PathBuf),
+    Dataset(String),
+    All,
+}
+
+/// How a mount shall behave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MountRequest {
+    pub read_only: bool,
+    pub allow_other: bool,
+    pub noatime: bool,
+    /// `None`: as the dataset's property says; so with those below.
+    pub relatime: Option<bool>,
+    pub dev: Option<bool>,
+    pub suid: Option<bool>,
+    pub exec: Option<bool>,
+    /// Bytes that the kernel reads ahead.
+    pub read_ahead: Option<u64>,
+    /// Bytes for caches and dirty data; counts when the mount starts the node.
+    pub memory: Option<u64>,
+    /// Mount over a directory that is not empty.
+    pub overlay: bool,
+}
+
+impl MountRequest {
+    /// Puts what was asked for in the place of a dataset's properties.
+    pub fn lay_over(&self, values: &mut BTreeMap<String, String>) {
+        let mut put = |name: &str, on: bool| values.insert(name.into(), if on { "on" } else { "off" }.into());
+        if self.noatime {
+            put("atime", false);
+        }
+        let chosen =
+            [("relatime", self.relatime), ("devices", self.dev), ("setuid", self.suid), ("exec", self.exec)];
+        for (name, value) in chosen {
+            if let Some(on) = value {
+                put(name, on);
+            }
+        }
+    }
+}
+
+/// A line of an answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// Work goes on.
+    Progress(Progress),
+    /// Work goes on, and there is no figure for it.
+    Working,
+    /// The node is flushing and will let go of the pool: ask again when the connection ends.
+    Closing(Option<Progress>),
+    Done(Box<Reply>),
+    /// `usage`: the request itself was wrong.
+    Failed {
+        text: String,
+        usage: bool,
+    },
+}
+
+impl Message {
+    pub fn from_result(result: anyhow::Result<Reply>) -> Message {
+        match result {
+            Ok(reply) => Message::Done(Box::new(reply)),
+            Err(e) if e.is::<crate::error::Closing>() => Message::Closing(None),
+            Err(e) => {
+                Message::Failed { text: crate::error::one_line(&e), usage: crate::error::status(&e) == 2 }
+            }
+        }
+    }
+}
+
+/// What comes of a request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    Ok,
+    Pool(PoolReport),
+    Datasets(Vec<DatasetReport>),
+    History(Vec<HistoryEntry>),
+    Mounts(Vec<MountReport>),
+    Destroyed(Vec<String>),
+    Check(CheckReport),
+    Stats(serde_json::Value),
+}

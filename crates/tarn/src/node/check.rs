@@ -1,0 +1,40 @@
+//! `tarn check`: one dataset after the other.
+
+use super::Node;
+use crate::control::Reply;
+use crate::control::report::CheckReport;
+use crate::progress::Sink;
+use anyhow::Result;
+use std::sync::Arc;
+
+impl Node {
+    /// Checks one dataset, or all; what is dirty is written first. With `data`, every record is read.
+    pub(super) async fn check(
+        self: &Arc<Self>,
+        name: Option<&str>,
+        data: bool,
+        sink: &dyn Sink,
+    ) -> Result<Reply> {
+        let rows = match name {
+            Some(name) => vec![self.row(name)?],
+            None => self.rows(),
+        };
+        let mut report = CheckReport::default();
+        for row in rows {
+            // Only opening and closing keep others out: a check may be long.
+            let dataset = {
+                let _admin = self.admin.lock().await;
+                self.check_serving()?;
+                self.dataset(&row).await?
+            };
+            let checked = dataset.check(data, sink).await;
+            {
+                let _admin = self.admin.lock().await;
+                drop(dataset);
+                self.close_unmounted(&row, sink).await?;
+            }
+            report.datasets.push(checked?);
+        }
+        Ok(Reply::Check(report))
+    }
+}

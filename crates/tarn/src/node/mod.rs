@@ -1,0 +1,233 @@
+//! A node: the one process of this host that has a pool open.
+//!
+//! It owns the pool and its open datasets (metadata target, server and client of each) and holds their mounts. A
+//! daemon serves requests from a socket until its last mount is gone; a command that finds no daemon makes a node
+//! of its own, has it carry out one request, and closes it. Both go through [`Node::handle`].
+//!
+//! # Phases
+//! `Serving` -> `Closing` -> `Closed`, never back. A daemon starts closing when its last mount goes away, by a
+//! request, by umount(8) or by a signal. Whoever asks something from then on is told to wait and to ask again: by
+//! then the pool has been released, and the lock of the pool, which the node holds from before it opens the pool
+//! until after it has released it, is free.
+//!
+//! # Order
+//! `admin` is held by whatever changes mounts, open datasets or the configuration, so these happen one after the
+//! other. The short locks below it are never held across an await.
+
+mod answer;
+mod check;
+mod daemon;
+mod fs;
+mod memory;
+mod mounts;
+mod open;
+mod place;
+mod pool;
+mod remount;
+pub mod start;
+pub mod takeover;
+
+pub use memory::Memory;
+
+use crate::control::{Call, Reply, Request, VERSION};
+use crate::error::Closing;
+use crate::progress::Sink;
+use crate::state::{KnownPool, PoolLock, StateDir};
+use crate::wiring::{self, Dataset};
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tarn_base::DatasetId;
+use tarn_pool::{HostId, Pool};
+use tokio::sync::watch;
+
+/// How a node is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub memory: Memory,
+    /// It serves mounts, and closes when the last is gone.
+    pub daemon: bool,
+}
+
+impl Settings {
+    /// For the length of one command.
+    pub fn for_command() -> Settings {
+        Settings { memory: Memory::split(256 << 20), daemon: false }
+    }
+
+    /// For a process that serves mounts, with this many bytes of memory or the default.
+    pub fn for_daemon(memory: Option<u64>) -> Settings {
+        Settings { memory: Memory::split(memory.unwrap_or_else(memory::default_bytes)), daemon: true }
+    }
+}
+
+/// Where a node is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Serving,
+    Closing,
+    Closed,
+}
+
+pub struct Node {
+    name: String,
+    state: StateDir,
+    pool: Arc<Pool>,
+    settings: Settings,
+    opened: std::time::Instant,
+    admin: tokio::sync::Mutex<()>,
+    open: Mutex<BTreeMap<DatasetId, Arc<Dataset>>>,
+    mounts: Mutex<Vec<mounts::Mount>>,
+    phase: watch::Sender<Phase>,
+    /// How far flushing has come at the end, for those who wait for it.
+    closing: answer::Latest,
+    _lock: PoolLock,
+}
+
+/// Who this host is, to pools.
+pub fn host(state: &StateDir) -> Result<HostId> {
+    let name = nix::unistd::gethostname().map(|n| n.to_string_lossy().into_owned());
+    Ok(HostId { id: state.host_id()?, name: name.unwrap_or_else(|_| "localhost".into()) })
+}
+
+impl Node {
+    /// Opens a pool that is known here. `lock` is the right to do so.
+    pub async fn open(
+        state: &StateDir,
+        known: KnownPool,
+        lock: PoolLock,
+        settings: Settings,
+    ) -> Result<Arc<Node>> {
+        let pool = wiring::open_pool(&known, host(state)?, &settings.memory).await?;
+        let name = pool.config().name.clone();
+        Ok(Arc::new(Node {
+            name,
+            state: state.clone(),
+            pool,
+            settings,
+            opened: std::time::Instant::now(),
+            admin: tokio::sync::Mutex::default(),
+            open: Mutex::default(),
+            mounts: Mutex::default(),
+            phase: watch::Sender::new(Phase::Serving),
+            closing: answer::Latest::default(),
+            _lock: lock,
+        }))
+    }
+
+    pub fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// Carries out one request for the user `uid`.
+    pub async fn handle(self: &Arc<Self>, call: &Call, uid: u32, sink: &dyn Sink) -> Result<Reply> {
+        if call.version != VERSION {
+            bail!(
+                "pool '{}' is served by a tarn of another version: unmount it, then use one version",
+                self.name
+            );
+        }
+        let reply = self.dispatch(call, uid, sink).await?;
+        if matches!(
+            call.request,
+            Request::AddVdevs { .. }
+                | Request::SetPool { .. }
+                | Request::Create { .. }
+                | Request::Destroy { dry_run: false, .. }
+                | Request::Rename { .. }
+                | Request::Set { .. }
+                | Request::Inherit { .. }
+        ) {
+            self.log(call, uid).await;
+        }
+        Ok(reply)
+    }
+
+    async fn dispatch(self: &Arc<Self>, call: &Call, uid: u32, sink: &dyn Sink) -> Result<Reply> {
+        match call.request.clone() {
+            Request::Pool => self.report().await,
+            Request::Datasets { usage } => self.datasets(usage).await,
+            Request::History => self.history().await,
+            Request::Mounts => Ok(Reply::Mounts(self.mount_reports())),
+            Request::Stats => self.stats().await,
+            Request::AddVdevs { urls, force } => self.add_vdevs(urls, force).await,
+            Request::SetPool { properties } => self.set_pool(properties).await,
+            Request::ClearErrors => self.clear_errors(),
+            Request::Export { force } => self.export(force, call, uid, sink).await,
+            Request::DestroyPool { force } => self.destroy_pool(force, sink).await,
+            Request::Create { name, parents, properties } => self.create(&name, parents, properties).await,
+            Request::Destroy { name, recursive, force, dry_run } => {
+                self.destroy(&name, fs::Destroy { recursive, force, dry_run }, sink).await
+            }
+            Request::Rename { from, to, parents, force } => {
+                self.rename(&from, &to, parents, force, sink).await
+            }
+            Request::Set { names, properties } => self.set(&names, properties, sink).await,
+            Request::Inherit { names, property, recursive } => {
+                self.inherit(&names, &property, recursive, sink).await
+            }
+            Request::Mount { dataset, dir, options } => self.mount_at(&dataset, dir, options).await,
+            Request::MountOwn { dataset, options } => self.mount_own(dataset.as_deref(), options).await,
+            Request::Unmount { what, force } => self.unmount(what, force, sink).await,
+            Request::Check { dataset, data } => self.check(dataset.as_deref(), data, sink).await,
+        }
+    }
+
+    /// Writes a command into the pool's history. That it failed there does not undo it.
+    async fn log(&self, call: &Call, uid: u32) {
+        if let Err(e) = wiring::log_history(&self.pool, &call.command, uid).await {
+            tracing::warn!("the pool's history could not be written: {e:#}");
+        }
+    }
+
+    /// Fails with [`Closing`] when the node has begun to close; called with `admin` held.
+    fn check_serving(&self) -> Result<()> {
+        match *self.phase.borrow() {
+            Phase::Serving => Ok(()),
+            _ => Err(Closing.into()),
+        }
+    }
+
+    /// Lets a daemon close if nothing is mounted any more; called with `admin` held.
+    fn close_if_idle(&self) {
+        if self.settings.daemon && self.mounts.lock().is_empty() {
+            self.begin_closing();
+        }
+    }
+
+    /// From now on no request is taken.
+    pub fn begin_closing(&self) {
+        self.phase.send_if_modified(|phase| {
+            let begin = *phase == Phase::Serving;
+            if begin {
+                *phase = Phase::Closing;
+            }
+            begin
+        });
+    }
+
+    /// The pool was exported or destroyed: there is nothing left to close.
+    fn let_go(&self) {
+        self.phase.send_replace(Phase::Closed);
+    }
+
+    /// Unmounts what is mounted, flushes and closes every dataset, and releases the pool. The first error is
+    /// reported when all has been tried.
+    pub async fn close(self: &Arc<Self>, sink: &dyn Sink) -> Result<()> {
+        let _admin = self.admin.lock().await;
+        self.begin_closing();
+        if *self.phase.borrow() == Phase::Closed {
+            return Ok(());
+        }
+        let mut result = self.unmount_everything(sink).await;
+        let datasets: Vec<Arc<Dataset>> = std::mem::take(&mut *self.open.lock()).into_values().collect();
+        for dataset in datasets {
+            let closed = dataset.close(sink).await;
+            result = result.and(closed.with_context(|| format!("'{}'", dataset.name())));
+        }
+        let released = wiring::release(&self.pool).await.context("cannot release the pool");
+        self.phase.send_replace(Phase::Closed);
+        result.and(released)
+    }
+}

@@ -1,0 +1,108 @@
+//! What concerns the pool as a whole.
+
+use super::Node;
+use crate::control::{Call, Reply};
+use crate::progress::Sink;
+use crate::state::KnownPool;
+use crate::wiring;
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Node {
+    pub(super) async fn report(&self) -> Result<Reply> {
+        let open_ms = self.opened.elapsed().as_millis() as u64;
+        Ok(Reply::Pool(wiring::report(&self.pool, open_ms).await?))
+    }
+
+    pub(super) async fn history(&self) -> Result<Reply> {
+        Ok(Reply::History(wiring::history(&self.pool).await?))
+    }
+
+    pub(super) async fn stats(&self) -> Result<Reply> {
+        let open: Vec<_> = self.open.lock().values().cloned().collect();
+        let datasets: BTreeMap<String, serde_json::Value> =
+            open.iter().map(|d| (d.name().to_string(), d.stats())).collect();
+        let pool = wiring::pool_stats(&self.pool)?;
+        Ok(Reply::Stats(serde_json::json!({ "pool": pool, "datasets": datasets })))
+    }
+
+    pub(super) async fn add_vdevs(&self, urls: Vec<String>, force: bool) -> Result<Reply> {
+        let _admin = self.admin.lock().await;
+        self.check_serving()?;
+        wiring::add_vdevs(&self.pool, &urls, force)
+            .await
+            .with_context(|| format!("cannot add to '{}'", self.name))?;
+        let known = KnownPool {
+            name: self.name.clone(),
+            guid: self.pool.guid().0,
+            urls: wiring::urls(&self.pool),
+            exported: false,
+        };
+        self.state.remember(known)?;
+        Ok(Reply::Ok)
+    }
+
+    pub(super) async fn set_pool(&self, properties: BTreeMap<String, String>) -> Result<Reply> {
+        let _admin = self.admin.lock().await;
+        self.check_serving()?;
+        for (name, value) in properties {
+            wiring::set_property(&self.pool, &name, &value).await?;
+        }
+        Ok(Reply::Ok)
+    }
+
+    pub(super) fn clear_errors(&self) -> Result<Reply> {
+        self.pool.clear_errors();
+        Ok(Reply::Ok)
+    }
+
+    pub(super) async fn export(
+        self: &Arc<Self>,
+        force: bool,
+        call: &Call,
+        uid: u32,
+        sink: &dyn Sink,
+    ) -> Result<Reply> {
+        let _admin = self.admin.lock().await;
+        self.check_serving()?;
+        self.refuse_mounted("export", force)?;
+        self.unmount_all(self.mount_reports(), force, sink).await?;
+        self.close_datasets(sink).await?;
+        self.log(call, uid).await;
+        wiring::export(&self.pool).await.with_context(|| format!("cannot export '{}'", self.name))?;
+        self.let_go();
+        Ok(Reply::Ok)
+    }
+
+    pub(super) async fn destroy_pool(self: &Arc<Self>, force: bool, sink: &dyn Sink) -> Result<Reply> {
+        let _admin = self.admin.lock().await;
+        self.check_serving()?;
+        self.refuse_mounted("destroy", force)?;
+        self.unmount_all(self.mount_reports(), force, sink).await?;
+        self.close_datasets(sink).await?;
+        wiring::destroy_pool(&self.pool).await.with_context(|| format!("cannot destroy '{}'", self.name))?;
+        self.let_go();
+        Ok(Reply::Ok)
+    }
+
+    fn refuse_mounted(&self, what: &str, force: bool) -> Result<()> {
+        match self.mount_reports().first() {
+            Some(mount) if !force => bail!(
+                "cannot {what} '{}': '{}' is mounted at {}; unmount it, or use -f",
+                self.name,
+                mount.dataset,
+                mount.dir.display()
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Flushes and closes every open dataset; called with `admin` held and nothing mounted.
+    async fn close_datasets(&self, sink: &dyn Sink) -> Result<()> {
+        for row in self.rows() {
+            self.close_unmounted(&row, sink).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Mount options, as `tarn mount -o`, mount(8) and fstab give them.
+
+use crate::control::MountRequest;
+use crate::error::usage;
+use crate::size;
+use anyhow::Result;
+
+/// Options that fstab lines carry for others to read.
+const IGNORED: &[&str] = &[
+    "rw",
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "async",
+    "nosub",
+    "silent",
+    "loud",
+    "diratime",
+    "nolazytime",
+    "norelatime",
+];
+
+const KNOWN: &str = "ro, allow_other, noatime, atime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec, \
+                     read_ahead=SIZE, memory=SIZE, nonempty";
+
+/// Reads option lists, each of them separated by commas. `sloppy` passes over what is unknown, as mount(8) -s.
+pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
+    let mut out = MountRequest::default();
+    for option in lists.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|o| !o.is_empty()) {
+        let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
+        let size = || {
+            let bytes = value.and_then(size::parse).filter(|n| *n > 0);
+            bytes.ok_or_else(|| usage(format!("mount option '{option}': write {name}=SIZE, as in {name}=4M")))
+        };
+        match (name, value) {
+            ("ro", None) => out.read_only = true,
+            ("rw", None) => out.read_only = false,
+            ("allow_other", None) => out.allow_other = true,
+            ("noatime", None) => out.noatime = true,
+            ("atime", None) => out.noatime = false,
+            ("relatime", None) => out.relatime = Some(true),
+            ("strictatime", None) => out.relatime = Some(false),
+            ("dev", None) => out.dev = Some(true),
+            ("nodev", None) => out.dev = Some(false),
+            ("suid", None) => out.suid = Some(true),
+            ("nosuid", None) => out.suid = Some(false),
+            ("exec", None) => out.exec = Some(true),
+            ("noexec", None) => out.exec = Some(false),
+            ("nonempty" | "overlay", None) => out.overlay = true,
+            ("read_ahead", _) => out.read_ahead = Some(size()?),
+            ("memory", _) => out.memory = Some(size()?),
+            _ if name.starts_with("x-") || name.starts_with("comment") || IGNORED.contains(&name) => {}
+            _ if sloppy => {}
+            _ => return Err(usage(format!("mount option '{option}' is unknown: there are {KNOWN}"))),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<MountRequest> {
+        parse(&[text.to_string()], false)
+    }
+
+    #[test]
+    fn options_are_read() {
+        let all = read("ro,allow_other,noatime,nodev,suid,noexec,read_ahead=4M,memory=1G").unwrap();
+        assert!(all.read_only && all.allow_other && all.noatime);
+        assert_eq!((all.dev, all.suid, all.exec), (Some(false), Some(true), Some(false)));
+        assert_eq!((all.read_ahead, all.memory), (Some(4 << 20), Some(1 << 30)));
+        assert_eq!(read("strictatime").unwrap().relatime, Some(false));
+    }
+
+    #[test]
+    fn what_fstab_carries_is_passed_over() {
+        let line = "rw,defaults,_netdev,nofail,x-systemd.automount,x-gvfs-show,noauto,user,comment=home";
+        assert_eq!(read(line).unwrap(), MountRequest::default());
+        assert_eq!(read("").unwrap(), MountRequest::default());
+    }
+
+    #[test]
+    fn the_unknown_is_refused_unless_sloppy() {
+        let error = read("ro,allow_others").unwrap_err().to_string();
+        assert!(error.contains("'allow_others'") && error.contains("allow_other,"), "{error}");
+        assert!(read("memory=lots").is_err() && read("memory").is_err() && read("ro=1").is_err());
+        assert!(parse(&["allow_others,ro".into()], true).unwrap().read_only);
+    }
+}

@@ -1,0 +1,65 @@
+use crate::context::Context;
+use crate::control::report::{CheckReport, CheckedDataset};
+use crate::control::{Reply, Request};
+use crate::{names, size};
+use anyhow::{Result, bail};
+
+/// Walk metadata and segments, and say what is missing, leaked or wrong
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Ends with status 0 when nothing is wrong, 1 when something is.
+
+Example:
+  tarn check tank
+  tarn check --data tank/home")]
+pub struct Args {
+    /// Read and verify every record too
+    #[arg(long)]
+    data: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[arg(value_name = "POOL[/DATASET]")]
+    target: String,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<u8> {
+        let pool = names::pool_of(&self.target)?.to_string();
+        let dataset = Some(self.target.clone()).filter(|t| *t != pool);
+        let Reply::Check(report) = context.ask(&pool, Request::Check { dataset, data: self.data })? else {
+            bail!("the node of pool '{pool}' answered something else");
+        };
+        let problems: usize = report.datasets.iter().map(|d| d.problems.len()).sum();
+        if self.json {
+            context.print(&format!("{:#}\n", serde_json::to_value(&report)?));
+        } else {
+            context.print(&text(&report, problems));
+        }
+        Ok(u8::from(problems > 0))
+    }
+}
+
+fn text(report: &CheckReport, problems: usize) -> String {
+    let mut text: String = report.datasets.iter().map(dataset).collect();
+    text += &match problems {
+        0 => "no problems found\n".to_string(),
+        1 => "1 problem found\n".to_string(),
+        n => format!("{n} problems found\n"),
+    };
+    text
+}
+
+fn dataset(d: &CheckedDataset) -> String {
+    let mut text = format!(
+        "{}: {} inodes, {} names, {} records in {} segments\n",
+        d.name, d.inodes, d.names, d.records, d.segments
+    );
+    if d.bytes_verified > 0 {
+        text += &format!("  {} read and verified\n", size::bytes(d.bytes_verified));
+    }
+    for problem in &d.problems {
+        text += &format!("  {problem}\n");
+    }
+    text
+}

@@ -1,0 +1,12 @@
+//! The verbs, one file each: arguments, the request, and how the answer is shown.
+
+pub mod check;
+pub mod completions;
+pub mod fs;
+pub mod man;
+pub mod mount;
+pub mod node;
+pub mod pool;
+pub mod stats;
+pub mod umount;
+pub mod version;

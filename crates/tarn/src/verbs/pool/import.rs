@@ -1,0 +1,140 @@
+use crate::context::Context;
+use crate::error::usage;
+use crate::node::host;
+use crate::state::KnownPool;
+use crate::wiring::{self, Importable};
+use crate::{names, table};
+use anyhow::{Context as _, Result, bail};
+
+/// Bring pools that lie in buckets to this host; list them when none is named
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A pool is named by its name or its guid. Without -d, the buckets of pools that were exported from this host are
+searched. -d takes a bucket, or a directory that holds bucket directories; name every bucket of the pool.
+
+Example:
+  tarn pool import -d /disks
+  tarn pool import -d s3://b1/tarn -d s3://b2/tarn tank
+  tarn pool import -d /disks -N oldtank tank")]
+pub struct Args {
+    /// A bucket, or a directory of bucket directories, to search
+    #[arg(short = 'd', value_name = "BUCKET")]
+    search: Vec<String>,
+    /// Take a pool that another host seems to use
+    #[arg(short = 'f')]
+    force: bool,
+    /// Import everything that is found
+    #[arg(short = 'a', conflicts_with = "words")]
+    all: bool,
+    /// Give the pool a new name
+    #[arg(short = 'N', value_name = "NEWNAME")]
+    new_name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[arg(value_name = "POOL|GUID [NEWNAME]", num_args = 0..=2)]
+    words: Vec<String>,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<u8> {
+        let urls = self.urls(context)?;
+        let found = context.block_on(wiring::scan(&urls, &context.state.pools()?))?;
+        if let Some(wanted) = self.words.first() {
+            let new_name = self.new_name.as_deref().or(self.words.get(1).map(String::as_str));
+            import(context, &urls, &found, wanted, new_name, self.force)?;
+            return Ok(0);
+        }
+        if !self.all {
+            context.print(&self.listing(&found));
+            return Ok(if found.is_empty() { 1 } else { 0 });
+        }
+        let mut status = 0;
+        for pool in found {
+            let guid = pool.guid.to_string();
+            if let Err(e) = import(context, &urls, std::slice::from_ref(&pool), &guid, None, self.force) {
+                context.warn(&crate::error::one_line(&e));
+                status = 1;
+            }
+        }
+        Ok(status)
+    }
+
+    /// Every bucket to look into.
+    fn urls(&self, context: &Context) -> Result<Vec<String>> {
+        if self.search.is_empty() {
+            let known: Vec<String> =
+                context.state.pools()?.into_iter().filter(|p| p.exported).flat_map(|p| p.urls).collect();
+            if known.is_empty() {
+                return Err(usage("no buckets to search: name them with -d"));
+            }
+            return Ok(known);
+        }
+        names::urls(&self.search)
+    }
+
+    /// What could be imported, as zpool lists it.
+    fn listing(&self, found: &[Importable]) -> String {
+        if self.json {
+            return format!("{:#}\n", serde_json::json!(found));
+        }
+        if found.is_empty() {
+            return "no pools available to import\n".into();
+        }
+        found.iter().map(entry).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn entry(pool: &Importable) -> String {
+    let mut text = format!("  pool: {}\n    id: {}\n state: {}\n", pool.name, pool.guid, pool.state);
+    if let Some(problem) = &pool.problem {
+        text += &format!("status: {problem}\n");
+    }
+    text += &format!("action: {}\nconfig:\n\n", pool.action);
+    let mut lines = vec![vec![pool.name.clone(), pool.state.clone()]];
+    lines.extend(pool.vdevs.iter().map(|(name, state)| vec![format!("  {name}"), state.clone()]));
+    for line in table::columns(&lines, &[false, false]).lines() {
+        text += &format!("\t{line}\n");
+    }
+    text
+}
+
+fn import(
+    context: &Context,
+    urls: &[String],
+    found: &[Importable],
+    wanted: &str,
+    new_name: Option<&str>,
+    force: bool,
+) -> Result<()> {
+    let matching: Vec<&Importable> =
+        found.iter().filter(|p| p.name == wanted || p.guid.to_string() == wanted).collect();
+    let pool = match matching.as_slice() {
+        [pool] => pool,
+        [] => return Err(absent(context, wanted)?),
+        _ => bail!("cannot import '{wanted}': more than one pool has this name: import by guid"),
+    };
+    let name = new_name.unwrap_or(&pool.name);
+    names::check_pool(name)?;
+    let known = context.state.pools()?;
+    if known.iter().any(|p| p.name == name && p.guid != pool.guid && !p.exported) {
+        bail!("cannot import '{wanted}': this host has a pool '{name}': give it a new name with -N");
+    }
+    let Some(_lock) = context.state.try_lock(name)? else {
+        bail!("cannot import '{wanted}': it is in use on this host");
+    };
+    let host = host(&context.state)?;
+    let new_name = Some(name).filter(|n| *n != pool.name);
+    let imported = context.block_on(wiring::import(urls, pool.guid, host, force, new_name, &context.command));
+    let urls = imported.with_context(|| format!("cannot import '{}'", pool.name))?;
+    context.state.remember(KnownPool { name: name.into(), guid: pool.guid, urls, exported: false })
+}
+
+/// Why a pool is not among those that were found.
+fn absent(context: &Context, wanted: &str) -> Result<anyhow::Error> {
+    let here = |p: &KnownPool| !p.exported && (p.name == wanted || p.guid.to_string() == wanted);
+    Ok(match context.state.pools()?.iter().any(here) {
+        true => anyhow::anyhow!("cannot import '{wanted}': this host has imported it already"),
+        false => anyhow::anyhow!("cannot import '{wanted}': no such pool in the buckets searched"),
+    })
+}

@@ -1,0 +1,279 @@
+use crate::context::Context;
+use crate::control::report::{IoReport, PoolReport, VdevReport};
+use crate::error::usage;
+use crate::table::{Cell, columns};
+use anyhow::Result;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// Show capacity, operations and bandwidth of pools and vdevs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The first figures are averages since the pool was opened, the next ones of each interval.
+
+Example:
+  tarn pool iostat tank
+  tarn pool iostat -v tank 2 5")]
+pub struct Args {
+    /// Show every vdev
+    #[arg(short = 'v')]
+    vdevs: bool,
+    /// Show latencies
+    #[arg(short = 'l')]
+    latency: bool,
+    /// For scripts: no header, columns separated by one tab
+    #[arg(short = 'H')]
+    scripted: bool,
+    /// Exact numbers
+    #[arg(short = 'p')]
+    exact: bool,
+    /// Leave out the averages since the pool was opened
+    #[arg(short = 'y')]
+    skip_first: bool,
+    /// Print JSON, one array a report
+    #[arg(long)]
+    json: bool,
+    /// Pools; all when none is named. Then seconds between reports, then how many
+    #[arg(value_name = "POOL... [INTERVAL [COUNT]]")]
+    words: Vec<String>,
+}
+
+/// What the words after the flags say.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    pools: Vec<String>,
+    interval: Option<Duration>,
+    count: Option<u64>,
+}
+
+fn plan(words: &[String]) -> Result<Plan> {
+    let names = words.iter().take_while(|w| w.parse::<f64>().is_err()).count();
+    let (pools, numbers) = words.split_at(names);
+    let seconds = |w: &String| {
+        let value = w.parse::<f64>().ok().filter(|v| (0.1..=86_400.0).contains(v));
+        value
+            .map(Duration::from_secs_f64)
+            .ok_or_else(|| usage(format!("'{w}': an interval is 0.1 to 86400 seconds")))
+    };
+    let number =
+        |w: &String| w.parse::<u64>().map_err(|_| usage(format!("'{w}': a count is a whole number")));
+    if let Some(extra) = numbers.get(2) {
+        return Err(usage(format!("'{extra}': nothing follows INTERVAL and COUNT")));
+    }
+    Ok(Plan {
+        pools: pools.to_vec(),
+        interval: numbers.first().map(seconds).transpose()?,
+        count: numbers.get(1).map(number).transpose()?,
+    })
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<u8> {
+        let plan = plan(&self.words)?;
+        let pools = context.pool_names(&plan.pools)?;
+        let take = || pools.iter().map(|p| context.pool_report(p)).collect::<Result<Vec<_>>>();
+        let last = match (plan.interval, plan.count) {
+            (None, _) => Some(1),
+            (Some(_), count) => count,
+        };
+        let mut before = take()?;
+        let mut taken = Instant::now();
+        if !self.skip_first || plan.interval.is_none() {
+            self.show(context, before.iter().map(|pool| (pool, pool.clone(), pool.open_ms as f64 / 1000.0)))?;
+        }
+        let mut shown = 1;
+        while let Some(interval) = plan.interval
+            && last.is_none_or(|last| shown < last)
+        {
+            std::thread::sleep(interval.saturating_sub(taken.elapsed()));
+            let now = take()?;
+            let seconds = taken.elapsed().as_secs_f64();
+            taken = Instant::now();
+            let rows = now.iter().zip(&before).map(|(now, before)| (now, difference(now, before), seconds));
+            self.show(context, rows)?;
+            before = now;
+            shown += 1;
+        }
+        Ok(0)
+    }
+
+    /// Shows one report: for each pool its state, the counters to show, and the seconds that they cover.
+    fn show<'a>(
+        &self,
+        context: &Context,
+        pools: impl Iterator<Item = (&'a PoolReport, PoolReport, f64)>,
+    ) -> Result<()> {
+        let mut rows = Vec::new();
+        for (pool, counters, seconds) in pools {
+            rows.push(self.row(&pool.name, &total(&counters), seconds, (pool.allocated, Some(pool.free))));
+            for vdev in counters.vdevs.iter().filter(|_| self.vdevs) {
+                let room = (vdev.allocated, vdev.free);
+                rows.push(self.row(&format!("  {}", vdev.name), vdev, seconds, room));
+            }
+        }
+        context.print(&self.render(&rows)?);
+        Ok(())
+    }
+
+    fn row(
+        &self,
+        name: &str,
+        io: &VdevReport,
+        seconds: f64,
+        (allocated, free): (u64, Option<u64>),
+    ) -> Vec<Cell> {
+        let rate = |n: u64| (n as f64 / seconds.max(0.001)).round() as u64;
+        let mut row = vec![
+            Cell::text(name),
+            Cell::Bytes(allocated),
+            free.map_or(Cell::None, Cell::Bytes),
+            Cell::Count(rate(io.read.operations)),
+            Cell::Count(rate(io.write.operations)),
+            Cell::Bytes(rate(io.read.bytes)),
+            Cell::Bytes(rate(io.write.bytes)),
+        ];
+        if self.latency {
+            let waits = [
+                io.read.mean_ns,
+                io.write.mean_ns,
+                io.read.p50_ns,
+                io.write.p50_ns,
+                io.read.p99_ns,
+                io.write.p99_ns,
+            ];
+            row.extend(waits.map(Cell::Nanos));
+        }
+        row
+    }
+
+    fn render(&self, rows: &[Vec<Cell>]) -> Result<String> {
+        let heads = self.heads();
+        if self.json {
+            let number = |cell: &Cell| cell.show(true).parse::<u64>().map_or(json!(null), |n| json!(n));
+            let object = |row: &Vec<Cell>| {
+                let mut object = serde_json::Map::new();
+                object.insert("name".into(), json!(row[0].show(true).trim()));
+                let named = heads.iter().zip(row).skip(1);
+                object.extend(named.map(|((_, key, _), cell)| (key.to_string(), number(cell))));
+                serde_json::Value::Object(object)
+            };
+            return Ok(format!("{:#}\n", json!(rows.iter().map(object).collect::<Vec<_>>())));
+        }
+        let mut lines: Vec<Vec<String>> =
+            rows.iter().map(|row| row.iter().map(|c| c.show(self.exact)).collect()).collect();
+        if self.scripted {
+            return Ok(lines.into_iter().map(|l| l.join("\t") + "\n").collect());
+        }
+        lines.insert(0, heads.iter().map(|(group, _, _)| group.to_string()).collect());
+        lines.insert(1, heads.iter().map(|(_, _, head)| head.to_string()).collect());
+        let right: Vec<bool> = (0..heads.len()).map(|i| i > 0).collect();
+        Ok(columns(&lines, &right))
+    }
+
+    /// For each column: the upper header, the name in JSON, the lower header.
+    fn heads(&self) -> Vec<(&'static str, &'static str, &'static str)> {
+        let mut heads = vec![
+            ("", "name", "pool"),
+            ("capacity", "allocated", "alloc"),
+            ("", "free", "free"),
+            ("operations", "read_operations", "read"),
+            ("", "write_operations", "write"),
+            ("bandwidth", "read_bytes", "read"),
+            ("", "write_bytes", "write"),
+        ];
+        if self.latency {
+            heads.extend([
+                ("mean_wait", "read_mean_ns", "read"),
+                ("", "write_mean_ns", "write"),
+                ("p50_wait", "read_p50_ns", "read"),
+                ("", "write_p50_ns", "write"),
+                ("p99_wait", "read_p99_ns", "read"),
+                ("", "write_p99_ns", "write"),
+            ]);
+        }
+        heads
+    }
+}
+
+/// Counters of all vdevs as one; latencies are weighted by operations, percentiles are the worst.
+fn total(pool: &PoolReport) -> VdevReport {
+    let sum = |side: fn(&VdevReport) -> &IoReport| {
+        let all = || pool.vdevs.iter().map(side);
+        let operations: u64 = all().map(|io| io.operations).sum();
+        let waited: u128 = all().map(|io| u128::from(io.mean_ns) * u128::from(io.operations)).sum();
+        IoReport {
+            operations,
+            bytes: all().map(|io| io.bytes).sum(),
+            mean_ns: waited.checked_div(u128::from(operations)).unwrap_or(0) as u64,
+            p50_ns: all().map(|io| io.p50_ns).max().unwrap_or(0),
+            p99_ns: all().map(|io| io.p99_ns).max().unwrap_or(0),
+        }
+    };
+    VdevReport { read: sum(|v| &v.read), write: sum(|v| &v.write), ..VdevReport::default() }
+}
+
+/// What was counted between two reports. A pool that was opened anew meanwhile counts from nothing.
+fn difference(now: &PoolReport, before: &PoolReport) -> PoolReport {
+    let mut out = now.clone();
+    if now.open_ms < before.open_ms {
+        return out;
+    }
+    for vdev in &mut out.vdevs {
+        if let Some(old) = before.vdevs.iter().find(|v| v.guid == vdev.guid) {
+            for (new, old) in [(&mut vdev.read, &old.read), (&mut vdev.write, &old.write)] {
+                new.operations = new.operations.saturating_sub(old.operations);
+                new.bytes = new.bytes.saturating_sub(old.bytes);
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(String::from).collect()
+    }
+
+    #[test]
+    fn names_come_before_numbers() {
+        let all = plan(&words("tank archive 0.5 3")).unwrap();
+        assert_eq!(all.pools, ["tank", "archive"]);
+        assert_eq!((all.interval, all.count), (Some(Duration::from_millis(500)), Some(3)));
+        assert_eq!(plan(&[]).unwrap(), Plan { pools: vec![], interval: None, count: None });
+        for bad in ["5 tank", "1 2 3", "0", "1 x", "1 2.5"] {
+            assert!(plan(&words(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn totals_and_differences_add_up() {
+        let vdev = |guid, operations, mean_ns| VdevReport {
+            guid,
+            read: IoReport { operations, bytes: operations * 10, mean_ns, p50_ns: mean_ns, p99_ns: mean_ns },
+            ..VdevReport::default()
+        };
+        let pool = |open_ms, vdevs| PoolReport {
+            name: "tank".into(),
+            guid: 1,
+            state: "ONLINE".into(),
+            status: None,
+            action: None,
+            size: 0,
+            allocated: 0,
+            free: 0,
+            properties: vec![],
+            open_ms,
+            vdevs,
+            errors: vec![],
+        };
+        let before = pool(1000, vec![vdev(1, 100, 50)]);
+        let now = pool(2000, vec![vdev(1, 130, 50), vdev(2, 10, 250)]);
+        let sum = total(&difference(&now, &before));
+        assert_eq!((sum.read.operations, sum.read.bytes, sum.read.mean_ns), (40, 400, 100));
+        let reopened = pool(10, vec![vdev(1, 5, 1)]);
+        assert_eq!(total(&difference(&reopened, &before)).read.operations, 5);
+    }
+}

@@ -1,0 +1,205 @@
+//! One open dataset: its metadata target, the service in front of it, and the client of this node.
+
+use crate::control::report::{CheckedDataset, Usage};
+use crate::progress::{Progress, Sink, Unit};
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tarn_base::{ChecksumKind, Compression, DatasetId, SystemClock};
+use tarn_client::{Client, ClientOptions};
+use tarn_mdt::{Mdt, MdtOptions, Properties};
+use tarn_pool::{DatasetConfig, Pool};
+use tarn_server::LocalMds;
+
+/// Level of plain `zstd`.
+const ZSTD_DEFAULT: i8 = 3;
+
+/// Bytes of memory for one dataset.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Data that is not yet in a bucket.
+    pub dirty: u64,
+    /// Rows and database blocks.
+    pub metadata: u64,
+}
+
+impl Budget {
+    /// A dataset's share of `bytes`, of which there are `datasets`: an equal one, but enough to work with.
+    pub fn share(bytes: u64, datasets: usize) -> u64 {
+        (bytes / datasets.max(1) as u64).max(32 << 20)
+    }
+}
+
+pub struct Dataset {
+    name: String,
+    mdt: Arc<Mdt>,
+    client: Arc<Client>,
+}
+
+impl Dataset {
+    /// Opens a dataset with the values that hold for it (`properties::effective_all`).
+    pub async fn open(
+        pool: &Arc<Pool>,
+        row: &DatasetConfig,
+        values: &BTreeMap<String, String>,
+        budget: Budget,
+    ) -> Result<Arc<Dataset>> {
+        let mut options = MdtOptions::new(Arc::new(SystemClock::default()));
+        options.properties = typed(values)?;
+        options.memory = budget.metadata;
+        options.root_owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        let mdt = Mdt::open(pool.clone(), row.id, options).await?;
+        let mut options = ClientOptions::new(tokio::runtime::Handle::current());
+        options.dirty_max = budget.dirty;
+        let client = Client::new(LocalMds::new(mdt.clone()), pool.clone(), options);
+        Ok(Arc::new(Dataset { name: row.name.clone(), mdt, client }))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// Bytes that were written and are not committed yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.client.stats().dirty_bytes
+    }
+
+    /// Makes everything that was written durable.
+    pub async fn flush(&self, sink: &dyn Sink) -> Result<()> {
+        let total = self.dirty_bytes();
+        let sync = self.client.sync_all().wait();
+        tokio::pin!(sync);
+        let mut tick = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut sync => return Ok(done?),
+                _ = tick.tick() => sink.progress(self.flushing(total, self.dirty_bytes())),
+            }
+        }
+    }
+
+    fn flushing(&self, total: u64, left: u64) -> Progress {
+        let done = total.saturating_sub(left);
+        Progress { what: format!("flushing {}", self.name), done, total, unit: Unit::Bytes }
+    }
+
+    /// Flushes, and ends the client and the metadata target. When the flush fails both go on, so that it can be
+    /// tried again.
+    pub async fn close(&self, sink: &dyn Sink) -> Result<()> {
+        let total = self.dirty_bytes();
+        self.client.shutdown(|left| sink.progress(self.flushing(total, left))).await?;
+        self.mdt.close().await.context("cannot close the metadata database")
+    }
+
+    pub fn set_properties(&self, values: &BTreeMap<String, String>) -> Result<()> {
+        self.mdt.set_properties(typed(values)?);
+        Ok(())
+    }
+
+    pub fn usage(&self, pool_free: u64) -> Usage {
+        let usage = self.mdt.usage();
+        Usage { used: usage.stored, referenced: usage.live, pool_free, inodes: usage.inodes }
+    }
+
+    pub async fn check(&self, data: bool, sink: &dyn Sink) -> Result<CheckedDataset> {
+        self.flush(sink).await?;
+        let what = format!("checking {}", self.name);
+        let total = if data { self.mdt.usage().live } else { 0 };
+        let found = self
+            .mdt
+            .check(data, |p| {
+                let (done, unit) = if data { (p.bytes, Unit::Bytes) } else { (p.inodes, Unit::Items) };
+                sink.progress(Progress { what: what.clone(), done, total, unit });
+            })
+            .await?;
+        let words = [("missing", &found.missing), ("leaked", &found.leaked), ("wrong", &found.wrong)];
+        let problems = words.iter().flat_map(|(word, list)| list.iter().map(move |p| format!("{word}: {p}")));
+        Ok(CheckedDataset {
+            name: self.name.clone(),
+            inodes: found.inodes,
+            names: found.names,
+            records: found.records,
+            segments: found.segments,
+            bytes_verified: found.bytes_verified,
+            problems: problems.collect(),
+        })
+    }
+
+    /// Counters of client and metadata target.
+    pub fn stats(&self) -> serde_json::Value {
+        serde_json::json!({
+            "client": self.client.stats(),
+            "mdt": self.mdt.stats(),
+            "usage": self.mdt.usage(),
+        })
+    }
+}
+
+/// Frees all that a destroyed dataset has in the buckets.
+pub async fn destroy_dataset(pool: &Arc<Pool>, id: DatasetId) -> Result<()> {
+    Ok(tarn_mdt::destroy(pool, id).await?)
+}
+
+/// Canonical values as the metadata target wants them.
+fn typed(values: &BTreeMap<String, String>) -> Result<Properties> {
+    let value =
+        |name: &str| values.get(name).map(String::as_str).with_context(|| format!("no value for {name}"));
+    let on = |name: &str| value(name).map(|v| v == "on");
+    let quota = value("quota")?;
+    Ok(Properties {
+        record_size: value("recordsize")?.parse().context("recordsize")?,
+        compression: compression(value("compression")?)?,
+        checksum: match value("checksum")? {
+            "blake3" => ChecksumKind::Blake3,
+            _ => ChecksumKind::Xxh3,
+        },
+        atime: on("atime")?,
+        relatime: on("relatime")?,
+        read_only: on("readonly")?,
+        quota: if quota == "none" { None } else { Some(quota.parse().context("quota")?) },
+    })
+}
+
+fn compression(value: &str) -> Result<Compression> {
+    Ok(match value {
+        "off" => Compression::Off,
+        "lz4" => Compression::Lz4,
+        "zstd" => Compression::Zstd(ZSTD_DEFAULT),
+        other => match other.strip_prefix("zstd-").and_then(|level| level.parse().ok()) {
+            Some(level) => Compression::Zstd(level),
+            None => bail!("compression={other} was set by a newer tarn: use that one"),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::properties;
+
+    #[test]
+    fn defaults_are_the_metadata_targets_own() {
+        let values = properties::effective_all(&[], "tank");
+        assert_eq!(typed(&values).unwrap(), Properties::default());
+    }
+
+    #[test]
+    fn values_are_understood() {
+        let mut values = properties::effective_all(&[], "tank");
+        for (name, value) in
+            [("compression", "zstd-7"), ("quota", "1024"), ("readonly", "on"), ("checksum", "blake3")]
+        {
+            values.insert(name.into(), value.into());
+        }
+        let typed = typed(&values).unwrap();
+        assert_eq!(typed.compression, Compression::Zstd(7));
+        assert_eq!((typed.quota, typed.read_only, typed.checksum), (Some(1024), true, ChecksumKind::Blake3));
+        assert!(compression("snappy").is_err());
+    }
+}

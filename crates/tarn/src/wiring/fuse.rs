@@ -1,0 +1,70 @@
+//! Mounting a dataset through FUSE.
+
+use super::Dataset;
+use crate::control::MountRequest;
+use anyhow::{Result, bail};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tarn_access::fuse::{MountError, MountOptions, Mounted};
+
+/// After the kernel has unmounted, the last requests come within this time, unless something is still open.
+const LAST_REQUESTS: Duration = Duration::from_secs(10);
+
+/// A dataset while it is mounted.
+pub struct FuseMount {
+    mounted: Arc<Mounted>,
+}
+
+/// Mounts a dataset at `dir`. `values` are the properties that hold for it, what was asked for laid over them.
+pub async fn mount(
+    dataset: &Arc<Dataset>,
+    name: &str,
+    dir: &Path,
+    request: &MountRequest,
+    values: &BTreeMap<String, String>,
+) -> Result<FuseMount> {
+    let on = |property: &str| values.get(property).is_none_or(|v| v == "on");
+    let mut options = MountOptions::new(dir, name);
+    options.allow_other |= request.allow_other;
+    options.read_only = request.read_only;
+    options.nonempty = request.overlay;
+    options.dev = on("devices");
+    options.suid = on("setuid");
+    options.exec = on("exec");
+    if let Some(bytes) = request.read_ahead {
+        options.read_ahead_kb = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
+    }
+    let client = dataset.client().clone();
+    let runtime = tokio::runtime::Handle::current();
+    // The system calls of mounting wait for the kernel, and for fusermount3 where root does not mount.
+    let mounted =
+        tokio::task::spawn_blocking(move || tarn_access::fuse::mount(client, options, runtime)).await??;
+    Ok(FuseMount { mounted: Arc::new(mounted) })
+}
+
+impl FuseMount {
+    /// Returns when the kernel has let go of the mount, whoever unmounted it.
+    pub async fn ended(&self) {
+        self.mounted.ended().await;
+    }
+
+    /// Unmounts, and waits for the last requests. `force` takes it out of the tree even while it is in use.
+    pub async fn unmount(&self, dir: &Path, force: bool) -> Result<()> {
+        let mounted = self.mounted.clone();
+        let unmounted = tokio::task::spawn_blocking(move || match force {
+            true => mounted.unmount_lazily(),
+            false => mounted.unmount(),
+        });
+        match unmounted.await? {
+            Ok(()) => {}
+            Err(MountError::Busy(_)) => bail!("{} is in use: leave it, or use -f", dir.display()),
+            Err(e) => return Err(e.into()),
+        }
+        if tokio::time::timeout(LAST_REQUESTS, self.ended()).await.is_err() {
+            tracing::warn!("{} is unmounted, but files in it are still open", dir.display());
+        }
+        Ok(())
+    }
+}

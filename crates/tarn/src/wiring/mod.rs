@@ -1,0 +1,21 @@
+//! The only place that puts the pieces together: pool, metadata target, server, client and FUSE. The rest of the
+//! binary speaks to what is here in its own words.
+
+mod dataset;
+mod fuse;
+mod pool;
+
+pub use dataset::{Budget, Dataset, destroy_dataset};
+pub use fuse::{FuseMount, mount};
+pub use pool::{
+    Importable, add_vdevs, create_pool, destroy_pool, export, history, import, log_history, open_pool,
+    pool_stats, release, report, scan, set_property, urls,
+};
+
+use tarn_base::{Clock, SystemClock};
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    let now = SystemClock::default().now();
+    now.sec * 1000 + i64::from(now.nsec / 1_000_000)
+}

@@ -1,0 +1,239 @@
+//! The pool in the binary's own words.
+
+use crate::control::report::{HistoryEntry, IoReport, PoolReport, PropertyReport, VdevReport};
+use crate::error::usage;
+use crate::node::Memory;
+use crate::state::KnownPool;
+use anyhow::Result;
+use serde::Serialize;
+use std::sync::Arc;
+use tarn_base::PoolGuid;
+use tarn_bucket::{Operation, StatsSnapshot};
+use tarn_pool::{CreateSpec, Error, FoundPool, HostId, ImportOptions, Pool, VdevStatus};
+
+/// Bytes of the ARC while a command only creates or imports.
+const SMALL_ARC: u64 = 64 << 20;
+
+/// A wrong argument is the user's to correct.
+fn told(error: Error) -> anyhow::Error {
+    match error {
+        Error::Usage(text) => usage(text),
+        other => other.into(),
+    }
+}
+
+/// Makes a pool and lets go of it. Gives its guid and the URLs of its vdevs.
+pub async fn create_pool(spec: CreateSpec, command: &str) -> Result<(u64, Vec<String>)> {
+    let pool = Pool::create(spec).await.map_err(told)?;
+    finish(pool, command).await
+}
+
+/// Brings a pool to this host and lets go of it. Gives the URLs of its vdevs.
+pub async fn import(
+    urls: &[String],
+    guid: u64,
+    host: HostId,
+    force: bool,
+    new_name: Option<&str>,
+    command: &str,
+) -> Result<Vec<String>> {
+    let options = ImportOptions { host, force, new_name: new_name.map(String::from), memory: SMALL_ARC };
+    let pool = Pool::import(urls, Some(&guid.to_string()), options).await.map_err(told)?;
+    Ok(finish(pool, command).await?.1)
+}
+
+async fn finish(pool: Arc<Pool>, command: &str) -> Result<(u64, Vec<String>)> {
+    let logged = log_history(&pool, command, nix::unistd::getuid().as_raw()).await;
+    let config = pool.config();
+    pool.release().await?;
+    logged?;
+    Ok((config.guid.0, config.vdevs.iter().map(|v| v.url.clone()).collect()))
+}
+
+/// A pool that could be imported.
+#[derive(Clone, Debug, Serialize)]
+pub struct Importable {
+    pub name: String,
+    pub guid: u64,
+    /// `ONLINE`, or `UNAVAIL` when it cannot be imported as it is.
+    pub state: String,
+    pub problem: Option<String>,
+    pub action: String,
+    /// Where each vdev is, or was, and its state.
+    pub vdevs: Vec<(String, String)>,
+}
+
+/// Pools in these buckets, and in directories of buckets. Those that this host has imported already are left out.
+pub async fn scan(urls: &[String], imported: &[KnownPool]) -> Result<Vec<Importable>> {
+    let found = Pool::scan(urls).await.map_err(told)?;
+    let here = |pool: &FoundPool| imported.iter().any(|k| k.guid == pool.config.guid.0 && !k.exported);
+    Ok(found.iter().filter(|pool| !here(pool)).map(importable).collect())
+}
+
+fn importable(found: &FoundPool) -> Importable {
+    let vdev = |(guid, url): &(tarn_base::VdevGuid, Option<String>)| match url {
+        Some(url) => (short(url), "ONLINE".to_string()),
+        None => {
+            let last = found.config.vdevs.iter().find(|v| v.guid == *guid);
+            (last.map_or_else(|| guid.to_string(), |v| short(&v.url)), "UNAVAIL".to_string())
+        }
+    };
+    let (problem, action) = match (&found.problem, &found.holder) {
+        (Some(problem), _) => (Some(problem.clone()), "the pool cannot be imported as it is".to_string()),
+        (None, Some(holder)) if !found.exported => (
+            Some(format!("the pool was last used by host {} and was not exported", holder.name)),
+            "if that host no longer uses it, import it by name or guid with -f".to_string(),
+        ),
+        _ => (None, "the pool can be imported by its name or guid".to_string()),
+    };
+    Importable {
+        name: found.config.name.clone(),
+        guid: found.config.guid.0,
+        state: if found.problem.is_some() { "UNAVAIL" } else { "ONLINE" }.into(),
+        problem,
+        action,
+        vdevs: found.urls.iter().map(vdev).collect(),
+    }
+}
+
+/// Opens a pool that this host has created or imported.
+pub async fn open_pool(known: &KnownPool, host: HostId, memory: &Memory) -> Result<Arc<Pool>> {
+    let options = ImportOptions { host, force: false, new_name: None, memory: memory.arc };
+    Ok(Pool::open_cached(&known.urls, PoolGuid(known.guid), options).await?)
+}
+
+pub async fn release(pool: &Pool) -> Result<()> {
+    Ok(pool.release().await?)
+}
+
+pub async fn export(pool: &Pool) -> Result<()> {
+    Ok(pool.export().await?)
+}
+
+pub async fn destroy_pool(pool: &Pool) -> Result<()> {
+    Ok(pool.destroy().await?)
+}
+
+pub async fn add_vdevs(pool: &Pool, urls: &[String], force: bool) -> Result<()> {
+    pool.add_vdevs(urls, force).await.map(drop).map_err(told)
+}
+
+pub async fn set_property(pool: &Pool, name: &str, value: &str) -> Result<()> {
+    pool.set_property(name, value).await.map_err(told)
+}
+
+/// URLs of the pool's vdevs as they are now.
+pub fn urls(pool: &Pool) -> Vec<String> {
+    pool.config().vdevs.iter().map(|v| v.url.clone()).collect()
+}
+
+/// Between a command and who gave it, in a line of the history.
+const USER: &str = " [user ";
+
+/// Writes a command of the user `uid` into the pool's history.
+pub async fn log_history(pool: &Pool, command: &str, uid: u32) -> Result<()> {
+    let user = nix::unistd::User::from_uid(uid.into()).ok().flatten().map(|u| u.name);
+    let user = user.map_or_else(|| uid.to_string(), |name| format!("{uid} ({name})"));
+    Ok(pool.log_history(&format!("{command}{USER}{user}]")).await?)
+}
+
+pub async fn history(pool: &Pool) -> Result<Vec<HistoryEntry>> {
+    let entry = |e: tarn_pool::HistoryEntry| {
+        let (command, user) =
+            match e.text.rsplit_once(USER).and_then(|(c, u)| Some((c, u.strip_suffix(']')?))) {
+                Some((command, user)) => (command.to_string(), Some(user.to_string())),
+                None => (e.text, None),
+            };
+        let internal = user.is_none();
+        HistoryEntry {
+            time_ms: e.time_ms,
+            command,
+            user: user.unwrap_or_default(),
+            host: e.host.name,
+            internal,
+        }
+    };
+    Ok(pool.history().await?.into_iter().map(entry).collect())
+}
+
+/// The pool as `pool list`, `status`, `iostat` and `get` show it.
+pub async fn report(pool: &Pool, open_ms: u64) -> Result<PoolReport> {
+    pool.refresh_space().await;
+    if let Err(e) = pool.probe().await {
+        // The state tells; the text goes with the vdev.
+        tracing::warn!("{e}");
+    }
+    let status = pool.status();
+    let property = |p: tarn_pool::PropertyValue| PropertyReport {
+        name: p.name.into(),
+        value: p.value,
+        source: p.source.into(),
+    };
+    Ok(PoolReport {
+        name: status.name,
+        guid: status.guid.0,
+        state: status.state.to_string(),
+        status: status.status,
+        action: status.action,
+        size: status.total,
+        allocated: status.allocated,
+        free: status.free,
+        properties: pool.properties().into_iter().map(property).collect(),
+        open_ms,
+        vdevs: status.vdevs.iter().map(vdev).collect(),
+        errors: status.errors,
+    })
+}
+
+fn vdev(status: &VdevStatus) -> VdevReport {
+    let operations = |kinds: &[Operation]| status.stats.as_ref().map(|s| io(s, kinds)).unwrap_or_default();
+    let last = status.stats.as_ref().and_then(|s| s.last_error.as_ref());
+    VdevReport {
+        name: short(&status.url),
+        guid: status.guid.0,
+        url: status.url.clone(),
+        state: format!("{:?}", status.state).to_uppercase(),
+        problem: last.map(|(text, ago_ms)| format!("{text} ({} s ago)", ago_ms / 1000)),
+        size: status.capacity,
+        allocated: status.allocated,
+        free: status.free,
+        read_errors: status.read_errors,
+        write_errors: status.write_errors,
+        checksum_errors: status.checksum_errors,
+        read: operations(READS),
+        write: operations(WRITES),
+    }
+}
+
+const READS: &[Operation] = &[Operation::Get, Operation::Head, Operation::List];
+const WRITES: &[Operation] = &[Operation::Put, Operation::Create, Operation::Delete];
+
+/// Several kinds of requests as one: latencies are weighted by requests, percentiles are the worst.
+fn io(stats: &StatsSnapshot, kinds: &[Operation]) -> IoReport {
+    let mut out = IoReport::default();
+    let mut waited = 0.0;
+    for operation in kinds.iter().filter_map(|kind| stats.operations.get(kind)) {
+        out.operations += operation.requests;
+        out.bytes += operation.bytes;
+        waited += operation.latency.mean * operation.latency.count as f64;
+        out.p50_ns = out.p50_ns.max(operation.latency.p50 * 1000);
+        out.p99_ns = out.p99_ns.max(operation.latency.p99 * 1000);
+    }
+    if out.operations > 0 {
+        out.mean_ns = (waited * 1000.0 / out.operations as f64) as u64;
+    }
+    out
+}
+
+/// A URL without its query, for columns.
+fn short(url: &str) -> String {
+    url.split('?').next().unwrap_or(url).to_string()
+}
+
+/// Raw counters of every vdev, and of the ARC.
+pub fn pool_stats(pool: &Pool) -> Result<serde_json::Value> {
+    let (arc_bytes, arc_limit) = pool.arc_usage();
+    let mut value = serde_json::to_value(pool.status())?;
+    value["arc"] = serde_json::json!({ "bytes": arc_bytes, "limit": arc_limit });
+    Ok(value)
+}

@@ -1,0 +1,72 @@
+"""An S3 server for tests: versitygw over a directory, each directory below it a bucket."""
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+from harness import REPO, Failed, Skipped
+
+ACCESS, SECRET, REGION = "tarn-test", "tarn-test-secret", "us-east-1"
+
+
+def binary():
+    """Where tests/servers/versitygw.sh put the server, or wherever it already was."""
+    places = [os.path.join(REPO, ".tools/bin/versitygw"), os.path.expanduser("~/go/bin/versitygw")]
+    found = shutil.which("versitygw", path=":".join([os.path.dirname(p) for p in places] + [os.environ["PATH"]]))
+    if not found:
+        raise Skipped("versitygw is not installed: tests/servers/versitygw.sh")
+    return found
+
+
+class Server:
+    """A running server with `buckets` empty buckets, on files below `root`."""
+
+    def __init__(self, root, buckets):
+        self.root = root
+        self.names = [f"b{n:02}" for n in range(1, buckets + 1)]
+        for name in self.names:
+            os.makedirs(os.path.join(root, name))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        # Requests it does not answer at once are no errors of Tarn's; connections stay open, as S3 keeps them.
+        # Objects' metadata goes into extended attributes, which tmpfs has only since Linux 6.6.
+        beside = []
+        try:
+            os.setxattr(root, "user.probe", b"")
+            os.removexattr(root, "user.probe")
+        except OSError:
+            os.makedirs(root + ".metadata")
+            beside = ["--sidecar", root + ".metadata"]
+        command = [binary(), "--port", f"127.0.0.1:{self.port}", "--region", REGION, "--quiet", "--keep-alive"]
+        env = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
+        self.log = open(root.rstrip("/") + ".log", "wb")
+        self.process = subprocess.Popen([*command, "posix", *beside, root], env=env, stdout=self.log, stderr=self.log)
+        self.wait()
+
+    def wait(self):
+        end = time.monotonic() + 20
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise Failed(f"versitygw does not answer: see {self.log.name}")
+
+    @property
+    def endpoint(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def urls(self, prefix="tarn"):
+        return [f"s3://{name}/{prefix}?endpoint={self.endpoint}&region={REGION}" for name in self.names]
+
+    def credentials(self):
+        """Where Tarn looks for them: the environment."""
+        return {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(timeout=20)
+        self.log.close()

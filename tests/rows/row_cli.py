@@ -1,0 +1,271 @@
+"""The verbs: what they print for people and for scripts, and what they say to wrong lines."""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+from harness import REPO, Skipped, test
+from row_ownership import refused
+from world import TARN, mounts_below, sweep
+
+
+@test("pool and fs listings with -H, -p, -o, -r and --json", limit=90, needs="pool")
+def listings(t):
+    pool = t.world.pool(buckets=3)
+    tarn = pool.host.tarn
+
+    def out(*words):
+        return tarn(*words).stdout
+
+    out("fs", "create", "-o", "recordsize=1M", "tank/a")
+    out("fs", "create", "tank/a/b")
+    t.check(out("pool", "list").split()[:3] == ["NAME", "SIZE", "ALLOC"], "pool list has a header")
+    fields = out("pool", "list", "-H", "-p", "-o", "name,size,health").strip().split("\t")
+    t.check(fields[0] == "tank" and int(fields[1]) > 0 and fields[2] == "ONLINE", f"pool list -Hp: {fields}")
+    t.check(json.loads(out("pool", "list", "--json"))[0]["name"] == "tank", "pool list --json")
+    t.check(out("fs", "list", "-H", "-o", "name").split() == ["tank", "tank/a", "tank/a/b"], "fs list")
+    t.check(out("fs", "list", "-H", "-o", "name", "tank/a").split() == ["tank/a"], "fs list of one")
+    t.check(out("fs", "list", "-r", "-H", "-o", "name", "tank/a").split() == ["tank/a", "tank/a/b"], "fs list -r")
+    t.check(out("fs", "get", "-H", "-o", "value", "recordsize", "tank/a/b").strip() == "1M", "inherited value")
+    t.check(out("fs", "get", "-H", "-p", "-o", "value", "recordsize", "tank/a").strip() == "1048576", "exact value")
+    source = out("fs", "get", "-H", "-o", "source", "recordsize", "tank/a/b")
+    t.check("inherited from tank/a" in source, f"source: {source}")
+    out("fs", "inherit", "recordsize", "tank/a")
+    t.check(out("fs", "get", "-H", "-o", "value", "recordsize", "tank/a/b").strip() == "128K", "after inherit")
+    out("pool", "set", "failmode=continue", "tank")
+    t.check(out("pool", "get", "-H", "-o", "value", "failmode", "tank").strip() == "continue", "pool get")
+    out("fs", "rename", "tank/a", "tank/c")
+    t.check(out("fs", "list", "-H", "-o", "name").split() == ["tank", "tank/c", "tank/c/b"], "after rename")
+    t.check("pool create" in out("pool", "history", "tank"), "history")
+    status = out("pool", "status", "-v", "tank")
+    t.check(all(word in status for word in ("pool: tank", "state: ONLINE", *pool.vdevs)), "status")
+    json.loads(out("pool", "status", "--json"))
+    t.check(len(out("pool", "iostat", "-v", "-H", "tank").splitlines()) == 4, "iostat -v: the pool and 3 vdevs")
+    out("fs", "destroy", "-r", "tank/c")
+    t.check(out("fs", "list", "-H", "-o", "name").split() == ["tank"], "after destroy -r")
+    out("pool", "destroy", "tank")
+    t.check(out("pool", "list", "-H") == "", "after pool destroy")
+    pool.gone = True
+    # Destroyed buckets are free for the next pool.
+    out("pool", "create", "next", *pool.vdevs)
+
+
+@test("datasets below a mount: nested mountpoints, properties that bite, rename and destroy", limit=120, needs="pool")
+def datasets(t):
+    pool = t.world.pool(buckets=2, options=["-O", "compression=off"])
+    tarn = pool.host.tarn
+    tarn("fs", "create", "tank/home")
+    tarn("fs", "create", "-o", "compression=zstd", "tank/home/ann")
+    pool.mount()
+    deep = os.path.join(pool.mnt, "home/ann/file")
+    with open(deep, "wb") as file:
+        file.write(b"compress me " * 500_000)
+        os.fsync(file.fileno())
+    st = os.stat(deep)
+    t.check(st.st_blocks * 512 < st.st_size / 4, "compression=zstd did not compress")
+    t.check(os.stat(deep).st_dev != os.stat(pool.mnt).st_dev, "a dataset is no file system of its own")
+    tarn("fs", "set", "readonly=on", "tank/home/ann")
+    try:
+        open(os.path.join(pool.mnt, "home/ann/new"), "w").close()
+        t.check(False, "wrote to a read-only dataset")
+    except OSError as e:
+        t.check(e.errno == 30, f"errno {e.errno} instead of EROFS")
+    tarn("fs", "set", "readonly=off", "tank/home/ann")
+    open(os.path.join(pool.mnt, "home/ann/new"), "w").close()
+    pool.remount_cold()
+    with open(deep, "rb") as file:
+        t.check(file.read() == b"compress me " * 500_000, "content after mounting again")
+    pool.umount()
+    t.check(not mounts_below(pool.mnt), "a dataset stayed mounted")
+    # A dataset by itself, somewhere else.
+    alone = t.world.path("alone")
+    os.mkdir(alone)
+    tarn("mount", "tank/home/ann", alone)
+    t.check(sorted(os.listdir(alone)) == ["file", "new"], "content of the dataset alone")
+    tarn("umount", alone)
+    tarn("fs", "destroy", "-r", "tank/home")
+
+
+@test("wrong lines: one clear line, exit status non-zero, nothing half made", limit=180, needs="pool")
+def bad_input(t):
+    host, world = t.world.host, t.world
+    a, b, c = world.buckets(3)
+    file = world.path("a-file")
+    with open(file, "w") as f:
+        f.write("no directory")
+    never = [
+        (["pool", "create", "tank", "ftp://somewhere/else"], "ftp"),
+        (["pool", "create", "tank", world.path("missing", "deep")], "missing"),
+        (["pool", "create", "tank", file], "a-file"),
+        (["pool", "create", "tank", a, a], "b01"),
+        (["pool", "create", "7up", a], "7up"),
+        (["pool", "create", "mirror", a], "mirror"),
+        (["pool", "create", "a/b", a], "a/b"),
+        (["pool", "create", "x" * 300, a], "x"),
+        (["pool", "create", "-o", "colour=red", "tank", a], "colour"),
+        (["pool", "create", "-o", "failmode=panic", "tank", a], "failmode"),
+        (["pool", "create", "-O", "recordsize=100K", "tank", a], "recordsize"),
+        (["pool", "create", "-O", "compression=rot13", "tank", a], "compression"),
+        (["pool", "status", "nowhere"], "nowhere"),
+        (["pool", "import", "-d", a, "nowhere"], "nowhere"),
+        (["mount", "nowhere", world.root], "nowhere"),
+        (["umount", world.root], world.root),
+        (["fs", "list", "nowhere/x"], "nowhere"),
+    ]
+    for words, part in never:
+        refused(t, host.tarn(*words, check=False), part)
+    t.check(host.tarn("pool", "list", "-H").stdout == "", "a refused create made a pool")
+    t.check(not any(os.listdir(d) for d in (a, b, c)), "a refused create left something in a bucket")
+
+    pool = world.pool(buckets=[a, b])
+    full, mnt = world.path("full"), pool.mnt
+    os.mkdir(full)
+    open(os.path.join(full, "file"), "w").close()
+    host.tarn("fs", "create", "tank/a")
+    then = [
+        (["pool", "create", "tank", c], "tank"),
+        (["pool", "create", "second", c, b], "b02"),
+        (["pool", "add", "tank", a], "b01"),
+        (["pool", "add", "tank", world.path("missing", "deep")], "missing"),
+        (["pool", "set", "rewind=soon", "tank"], "rewind"),
+        (["pool", "set", "size=5", "tank"], "size"),
+        (["fs", "create", "tank/a"], "tank/a"),
+        (["fs", "create", "tank/x/y"], "tank/x"),
+        (["fs", "create", "tank/.."], "tank/.."),
+        (["fs", "set", "recordsize=3", "tank/a"], "recordsize"),
+        (["fs", "set", "used=3", "tank/a"], "used"),
+        (["fs", "get", "colour", "tank/a"], "colour"),
+        (["fs", "rename", "tank/a", "other/a"], "other"),
+        (["fs", "destroy", "tank/none"], "tank/none"),
+        (["mount", "tank", full], "full"),
+        (["mount", "tank", file], "a-file"),
+        (["mount", "tank", world.path("missing")], "missing"),
+        (["mount", "tank/none", mnt], "tank/none"),
+        (["mount", "-o", "colour=red", "tank", mnt], "colour"),
+    ]
+    for words, part in then:
+        refused(t, host.tarn(*words, check=False), part)
+    t.check(not os.listdir(c), "a refused create left something in a bucket")
+    t.check(host.tarn("fs", "list", "-H", "-o", "name").stdout.split() == ["tank", "tank/a"], "a refused line changed datasets")
+    pool.mount()
+    refused(t, host.tarn("mount", "tank", pool.mnt, check=False), pool.mnt)
+    refused(t, host.tarn("pool", "destroy", "tank", check=False), "tank")
+    with open(os.path.join(pool.mnt, "open"), "w"):
+        # As in zpool, export unmounts; what is in use it leaves alone.
+        refused(t, host.tarn("pool", "export", "tank", check=False), "tank")
+        refused(t, host.tarn("umount", pool.mnt, check=False), pool.mnt)
+    t.note(f"{len(never) + len(then) + 4} lines")
+
+
+HELPERS = {"/sbin/mount.fuse.tarn": TARN, "/sbin/umount.fuse.tarn": TARN}
+
+
+@test("mount -t fuse.tarn, an fstab line, umount", limit=90, needs="pool")
+def mount8(t):
+    pool = t.world.pool(buckets=2)
+    made = []
+    try:
+        for helper, target in HELPERS.items():
+            if os.path.lexists(helper):
+                raise Skipped(f"{helper} is installed: uninstall Tarn to test this tree")
+            os.symlink(target, helper)
+            made.append(helper)
+        env = pool.host.env()
+        t.run("mount", "-t", "fuse.tarn", "-o", "allow_other", "tank", pool.mnt, env=env)
+        t.check(os.path.ismount(pool.mnt), "mount -t fuse.tarn did not mount")
+        kind = t.run("findmnt", "-n", "-o", "FSTYPE,SOURCE", pool.mnt).split()
+        t.check(kind == ["fuse.tarn", "tank"], f"the kernel calls it {kind}")
+        with open(os.path.join(pool.mnt, "file"), "w") as file:
+            file.write("kept")
+        t.run("umount", pool.mnt, env=env)
+        t.check(not os.path.ismount(pool.mnt), "umount did not unmount")
+
+        fstab = t.world.path("fstab")
+        with open(fstab, "w") as file:
+            file.write(f"tank {pool.mnt} fuse.tarn ro,allow_other,_netdev,nofail,x-systemd.automount 0 0\n")
+        t.run("mount", "-T", fstab, pool.mnt, env=env)
+        with open(os.path.join(pool.mnt, "file")) as file:
+            t.check(file.read() == "kept", "content")
+        try:
+            open(os.path.join(pool.mnt, "new"), "w").close()
+            t.check(False, "wrote to what fstab mounts read-only")
+        except OSError as e:
+            t.check(e.errno == 30, f"errno {e.errno} instead of EROFS")
+        t.run("umount", pool.mnt, env=env)
+    finally:
+        for helper in made:
+            os.unlink(helper)
+
+
+@test("a user without rights makes, mounts and uses a pool", limit=90, needs="pool")
+def not_root(t):
+    # The repository may lie where other users cannot go.
+    home = tempfile.mkdtemp(prefix="tarn-test-", dir="/var/tmp")
+    # udev opens the device to everybody; a machine without udev has it closed.
+    mode = os.stat("/dev/fuse").st_mode
+    os.chmod("/dev/fuse", 0o666)
+    try:
+        shutil.copy(TARN, os.path.join(home, "tarn"))
+        for name in ("bucket1", "bucket2", "mnt", "state"):
+            os.mkdir(os.path.join(home, name))
+            os.chown(os.path.join(home, name), 65534, 65534)
+        os.chmod(home, 0o755)
+
+        def user(*words):
+            env = {"PATH": os.environ["PATH"], "HOME": home, "TARN_STATE_DIR": f"{home}/state"}
+            return t.run(*words, cwd=home, env=env, user=65534, group=65534, extra_groups=[])
+
+        user("./tarn", "pool", "create", "mine", "bucket1", "bucket2")
+        user("./tarn", "mount", "mine", "mnt")
+        user("sh", "-c", "echo kept > mnt/file && chmod 600 mnt/file && mkdir mnt/folder && mv mnt/file mnt/folder")
+        user("./tarn", "umount", "mnt")
+        user("./tarn", "mount", "mine", "mnt")
+        t.check(user("cat", "mnt/folder/file") == "kept\n", "content")
+        # Without allow_other nobody else may look, not even root.
+        t.check(subprocess.run(["ls", f"{home}/mnt"], capture_output=True).returncode != 0, "root can look inside")
+        user("./tarn", "umount", "mnt")
+    finally:
+        os.chmod("/dev/fuse", mode)
+        sweep(home)
+
+
+@test("in the foreground with -f until a signal", limit=60, needs="pool")
+def foreground(t):
+    from world import wait_until
+
+    pool = t.world.pool(buckets=2)
+    process = subprocess.Popen([TARN, "mount", "-f", "tank", pool.mnt], env=pool.host.env())
+    wait_until(lambda: os.path.ismount(pool.mnt), 20, "the mount")
+    with open(os.path.join(pool.mnt, "file"), "w") as file:
+        file.write("kept")
+    t.check(process.poll() is None, "it does not stay in front")
+    process.terminate()
+    t.check(process.wait(timeout=30) == 0, "its exit status is not 0")
+    t.check(not os.path.ismount(pool.mnt), "it is still mounted")
+    pool.mount()
+    with open(os.path.join(pool.mnt, "file")) as file:
+        t.check(file.read() == "kept", "content")
+
+
+@test("help for each verb has an example; completions for each shell", limit=60, needs="pool")
+def words(t):
+    tarn = t.world.host.tarn
+    for verbs in (["pool create"], ["pool import"], ["mount"], ["fs create"], ["check"]):
+        t.check("Example" in tarn(*verbs[0].split(), "--help").stdout, f"{verbs[0]} --help has no example")
+    for shell in ("bash", "zsh", "fish"):
+        t.check("tarn" in tarn("completions", shell, quiet=True).stdout, f"no completions for {shell}")
+    tarn("version")
+
+
+@test("make install puts the program, its mount helpers, a unit and completions in place", limit=120, needs="pool")
+def install(t):
+    root = os.path.join(t.scratch, "root")
+    t.run("make", "-C", REPO, "-s", "install", f"DESTDIR={root}", f"TARN={TARN}")
+    paths = ["usr/local/bin/tarn", "sbin/mount.fuse.tarn", "sbin/umount.fuse.tarn", "usr/local/share/man/man1/tarn.1"]
+    for path in (*paths, "etc/systemd/system/tarn@.service"):
+        t.check(os.path.lexists(os.path.join(root, path)), f"{path} is missing")
+    t.run(os.path.join(root, "usr/local/bin/tarn"), "version")
+    t.run("make", "-C", REPO, "-s", "uninstall", f"DESTDIR={root}")
+    left = [os.path.join(d, n) for d, _, names in os.walk(root) for n in names]
+    t.check(not left, f"uninstall left {left}")

@@ -1,0 +1,137 @@
+"""The hot path: what is cached is answered on the thread that the kernel's request woke, without tokio and
+SlateDB. Two witnesses: Tarn's own counters, and the kernel's count of how often tokio's threads were run."""
+import ctypes
+import json
+import os
+import random
+import time
+
+from harness import test
+from world import drop_caches, sync_all
+
+FILES = 2000
+AT_FDCWD, FORCE_SYNC, BASIC_STATS = -100, 0x2000, 0x7FF
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def getattr_of(path, room=ctypes.create_string_buffer(256)):
+    """A getattr that the kernel passes on instead of answering by itself."""
+    if _libc.statx(AT_FDCWD, os.fsencode(path), FORCE_SYNC, BASIC_STATS, room):
+        raise OSError(ctypes.get_errno(), "statx", path)
+
+
+def threads(pid):
+    """Switches to each thread of the daemon so far, by the thread's kind: tokio's, FUSE's, others."""
+    found = {"fuse": 0, "tokio": 0}
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/comm") as file:
+                name = file.read().strip()
+            with open(f"/proc/{pid}/task/{task}/status") as file:
+                switches = sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
+        except FileNotFoundError:
+            continue
+        kind = "fuse" if name.startswith("fuse") else "tokio"
+        found[kind] += switches
+    return found
+
+
+def counters(pool):
+    """`tarn stats` as {dotted.name: number}."""
+    flat = {}
+
+    def walk(value, name):
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(inner, f"{name}.{key}" if name else key)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            flat[name] = value
+
+    walk(json.loads(pool.host.tarn("stats", pool.name, quiet=True).stdout), "")
+    return flat
+
+
+def is_slow(name):
+    """Counters that must stand still: what had to wait, and what SlateDB was asked."""
+    last = name.lower()
+    return "pending" in last or ("slatedb" in last and "get" in last) or "db_gets" in last
+
+
+def measure(t, pool, about, work):
+    """Runs `work` (which gives the number of requests it made) and holds it to the two witnesses."""
+    pid = pool.daemons()[0]
+    # `tarn stats` is itself served by tokio, so it stays outside the span.
+    before = counters(pool)
+    time.sleep(0.3)
+    idle_start, idle_time = threads(pid), time.monotonic()
+    time.sleep(1.5)
+    idle = (threads(pid)["tokio"] - idle_start["tokio"]) / (time.monotonic() - idle_time)
+    start, began = threads(pid), time.monotonic()
+    count = work()
+    took = time.monotonic() - began
+    end = threads(pid)
+    after = counters(pool)
+    tokio = end["tokio"] - start["tokio"] - idle * took
+    print(f"{about}: {count} requests in {took:.2f} s, {end['fuse'] - start['fuse']} switches to FUSE threads, "
+          f"{tokio:.0f} to others beyond {idle:.0f} a second at rest")
+    for name in sorted(after):
+        if after[name] != before.get(name, 0) and not name.endswith("_ns"):
+            print(f"    {name}: {after[name] - before.get(name, 0):+}")
+    t.check(tokio < 0.02 * count + 50, f"{about}: {tokio:.0f} switches to tokio's threads for {count} requests")
+    slow = {n: after[n] - before.get(n, 0) for n in after if is_slow(n)}
+    t.check(all(d < 0.01 * count + 5 for d in slow.values()), f"{about}: {slow}")
+    t.check(end["fuse"] - start["fuse"] > 0.2 * count or took < 0.5, f"{about}: the kernel answered by itself")
+    t.note(f"{about} {took / count * 1e6:.0f} us")
+    return before, after
+
+
+@test("lookup, getattr and read from memory", limit=120, needs="pool")
+def cached(t):
+    pool = t.world.pool(buckets=3)
+    pool.mount()
+    folder = os.path.join(pool.mnt, "folder")
+    os.mkdir(folder)
+    for n in range(FILES):
+        with open(os.path.join(folder, f"file{n}"), "wb") as file:
+            file.write(b"x" * 100)
+    big, size = os.path.join(pool.mnt, "big"), 16 << 20
+    with open(big, "wb") as file:
+        file.write(os.urandom(size))
+    sync_all(pool.mnt)
+    time.sleep(2)
+
+    def lookups():
+        count = 0
+        for _ in range(5):
+            # The kernel forgets names and inodes, and asks again.
+            drop_caches()
+            for n in range(FILES):
+                os.lstat(os.path.join(folder, f"file{n}"))
+            count += FILES
+        return count
+
+    def getattrs():
+        for _ in range(5):
+            for n in range(FILES):
+                getattr_of(os.path.join(folder, f"file{n}"))
+        return 5 * FILES
+
+    fd = os.open(big, os.O_RDONLY)
+    rng = random.Random(1)
+
+    def reads():
+        for _ in range(10_000):
+            at = rng.randrange(size // 4096) * 4096
+            os.posix_fadvise(fd, at, 4096, os.POSIX_FADV_DONTNEED)
+            os.pread(fd, 4096, at)
+        return 10_000
+
+    # Random reads: the kernel's readahead must not make one request of many.
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    lookups(), getattrs(), reads()
+    measure(t, pool, "lookup", lookups)
+    measure(t, pool, "getattr", getattrs)
+    before, after = measure(t, pool, "read", reads)
+    ready = sum(after[n] - before.get(n, 0) for n in after if n.endswith("reads_ready"))
+    t.check(ready > 9000, f"only {ready} of 10,000 reads were answered from memory")
+    os.close(fd)

@@ -1,0 +1,107 @@
+"""A pool on an S3 server."""
+import os
+import shutil
+
+import tree
+from harness import test
+from row_ownership import append, hand_over, lines, other_host, races, refused, scan
+from row_programs import crates
+from world import du, sync_all, wait_until
+
+
+@test("create, mount, copy a tree, mount cold, verify; no credentials in any log", limit=240, needs="pool")
+def copy(t):
+    server = t.world.s3(4)
+    pool = t.world.pool(buckets=server.urls())
+    pool.mount()
+    source = os.path.join(t.scratch, "tree")
+    os.mkdir(source)
+    for crate in crates(t.pick(5, 40)):
+        shutil.copytree(crate, os.path.join(source, os.path.basename(crate)), symlinks=True)
+    tree.make_extras(os.path.join(source, "extras"), each=t.pick(20, 100))
+    tree.make_big(os.path.join(source, "big"), t.pick(128, 2048) << 20)
+    entries = tree.scan(source)
+    tree.copy(source, pool.mnt, entries)
+    pool.remount_cold()
+    wrong = tree.verify(source, pool.mnt, entries)
+    t.check(not wrong, f"{len(wrong)} names differ: {wrong[:3]}")
+    t.note(f"{len(entries)} names")
+    for folder, _, names in os.walk(pool.host.state):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                with open(path, "rb") as file:
+                    t.check(b"tarn-test-secret" not in file.read(), f"the secret key stands in {path}")
+    history = pool.host.tarn("pool", "history", "tank").stdout
+    t.check("pool create" in history and "secret" not in history, "history")
+
+
+@test("deleted space returns to the buckets", limit=300, needs="pool")
+def returns(t):
+    server = t.world.s3(3)
+    pool = t.world.pool(buckets=server.urls(), options=["-o", "rewind=0"])
+    pool.mount()
+    tree.make_big(os.path.join(pool.mnt, "big"), 128 << 20)
+    sync_all(pool.mnt)
+    t.check(du(server.root) >= 128 << 20, "the buckets hold less than was written")
+    os.unlink(os.path.join(pool.mnt, "big"))
+    wait_until(lambda: du(server.root) < 4 << 20, 180, "buckets below 4 MiB", step=1)
+
+
+@test("import -f takes a pool over; the old host can acknowledge nothing any more", limit=180, needs="pool")
+def takeover(t):
+    pool = t.world.pool(buckets=t.world.s3(3).urls())
+    there = other_host(t, pool)
+    pool.mount()
+    t.check(append(os.path.join(pool.mnt, "log"), 30) == 30, "the owner cannot write")
+    refused(t, there.host.tarn("pool", "import", *scan(pool), "tank", check=False), "tank", "-f")
+    there.host.tarn("pool", "import", "-f", *scan(pool), "tank")
+    there.mount()
+    t.check(lines(os.path.join(there.mnt, "log")) == 30, "acknowledged lines are lost")
+    # The first host still has it mounted, and does not know: it must learn before it acknowledges.
+    more = append(os.path.join(pool.mnt, "log"), 30)
+    t.check(more == 0, f"the old owner acknowledged {more} lines after the takeover")
+    t.check(append(os.path.join(there.mnt, "log"), 10) == 10, "the new owner cannot write")
+    pool.host.tarn("umount", "-f", pool.mnt, check=False)
+    there.remount_cold()
+    t.check(lines(os.path.join(there.mnt, "log")) == 40, "the file is not what was acknowledged")
+    hand_over(t, pool, there)
+
+
+@test("of two hosts that import at once one wins and the other is refused in a line", limit=240, needs="pool")
+def race(t):
+    races(t, t.world.pool(buckets=t.world.s3(2).urls()), t.pick(5, 50))
+
+
+@test("kill -9 and mount again: what was fsynced is there", limit=120, needs="pool")
+def crash(t):
+    pool = t.world.pool(buckets=t.world.s3(3).urls())
+    for number in range(1, 4):
+        pool.mount()
+        t.check(append(os.path.join(pool.mnt, "log"), 20) == 20, "fsync failed")
+        pool.kill()
+        pool.mount()
+        t.check(lines(os.path.join(pool.mnt, "log")) == 20 * number, "acknowledged lines are lost")
+
+
+@test("wrong credentials, a missing bucket, an unknown endpoint: a line each", limit=240, needs="pool")
+def bad_input(t):
+    server = t.world.s3(2)
+    host, good = t.world.host, dict(t.world.host.environment)
+    there = server.urls()[0]
+    cases = [
+        ("no such bucket", there.replace("b01", "nowhere"), {}, "nowhere"),
+        ("wrong key", there, {"AWS_ACCESS_KEY_ID": "nobody"}, "b01"),
+        ("wrong secret", there, {"AWS_SECRET_ACCESS_KEY": "wrong"}, "b01"),
+        ("unknown endpoint", there.replace(str(server.port), "1"), {}, "127.0.0.1:1"),
+    ]
+    for about, url, changed, word in cases:
+        print(f"-- {about}")
+        host.environment = {**good, **changed}
+        refused(t, host.tarn("pool", "create", "tank", url, check=False, limit=100), word)
+    host.environment = {k: v for k, v in good.items() if not k.startswith("AWS_")}
+    refused(t, host.tarn("pool", "create", "tank", there, check=False, limit=100), "credential")
+    host.environment = good
+    t.check(du(server.root) == 0, "a refused create left objects")
+    host.tarn("pool", "create", "tank", *server.urls())
+    refused(t, host.tarn("pool", "create", "second", server.urls()[0], check=False), "tank")

@@ -1,0 +1,21 @@
+"""The benchmark: in the short form with a small file and generous floors, in the long one by its targets."""
+import os
+import sys
+
+from harness import REPO, test
+from world import TARN
+
+
+@test("ratios against the raw store", limit=240, long_limit=3600, needs="pool")
+def bench(t):
+    how = t.pick(["--size", "256", "--rounds", "1", "--floors"], [])
+    binary = TARN
+    if t.long:
+        # Targets are for what users run.
+        t.run("cargo", "build", "--release", "--locked", cwd=REPO, limit=2400)
+        binary = os.path.join(REPO, "target/release/tarn")
+    out = t.run(sys.executable, os.path.join(REPO, "bench/run"), *how, limit=3000, check=False, env={**os.environ, "TARN_BIN": binary})
+    rows = [line for line in out.splitlines() if "GB/s" in line or " s " in line[60:]]
+    t.check("missed:" not in out, out.splitlines()[-1])
+    t.check("all figures in" in out, "the benchmark did not come to its end")
+    t.note(f"{len(rows)} rows, see the log")
