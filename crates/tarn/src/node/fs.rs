@@ -222,6 +222,10 @@ impl Node {
         properties: BTreeMap<String, String>,
         sink: &dyn Sink,
     ) -> Result<Reply> {
+        if properties.contains_key("readonly") || properties.contains_key("mountpoint") {
+            // A dataset that is read-only takes no commit any more: what is dirty goes out before.
+            self.flush_mounts(&self.mount_reports(), false, sink).await?;
+        }
         let _admin = self.admin.lock().await;
         self.check_serving()?;
         for name in names {
@@ -245,6 +249,9 @@ impl Node {
         recursive: bool,
         sink: &dyn Sink,
     ) -> Result<Reply> {
+        if matches!(property, "readonly" | "mountpoint") {
+            self.flush_mounts(&self.mount_reports(), false, sink).await?;
+        }
         let _admin = self.admin.lock().await;
         self.check_serving()?;
         for name in names {
@@ -266,11 +273,6 @@ impl Node {
         sink: &dyn Sink,
         change: impl FnOnce(&mut PoolConfig) -> tarn_pool::Result<()> + Send,
     ) -> Result<Reply> {
-        // A dataset that becomes read-only takes no commit any more: what is dirty goes out before.
-        let open: Vec<_> = self.open.lock().values().cloned().collect();
-        for dataset in open {
-            dataset.flush(sink).await?;
-        }
         if moves {
             self.remounting(names, str::to_string, false, sink, change).await?;
         } else {

@@ -17,6 +17,7 @@
 mod answer;
 mod check;
 mod daemon;
+mod flush;
 mod fs;
 mod memory;
 mod mounts;
@@ -215,12 +216,13 @@ impl Node {
     /// Unmounts what is mounted, flushes and closes every dataset, and releases the pool. The first error is
     /// reported when all has been tried.
     pub async fn close(self: &Arc<Self>, sink: &dyn Sink) -> Result<()> {
-        let _admin = self.admin.lock().await;
         self.begin_closing();
+        let mut result = self.flush_all_to_end(sink).await;
+        let _admin = self.admin.lock().await;
         if *self.phase.borrow() == Phase::Closed {
             return Ok(());
         }
-        let mut result = self.unmount_everything(sink).await;
+        result = result.and(self.unmount_everything(sink).await);
         let datasets: Vec<Arc<Dataset>> = std::mem::take(&mut *self.open.lock()).into_values().collect();
         for dataset in datasets {
             let closed = dataset.close(sink).await;

@@ -1,8 +1,8 @@
 //! Mounting and unmounting.
 //!
-//! A mount goes away in two ways. By request: the data is flushed first, so that a bucket that fails leaves it
-//! mounted; then the kernel unmounts it; then the little that came between is flushed, and the dataset is closed.
-//! From outside (umount(8), fusermount3): the kernel says that it is gone, and the same happens afterwards.
+//! A mount goes away in two ways. By request: the data is flushed first (`flush`), so that a bucket that fails
+//! leaves it mounted; then the kernel unmounts it; then the little that came between is flushed, and the dataset is
+//! closed. From outside (umount(8), fusermount3): the kernel says that it is gone, and the same happens afterwards.
 
 use super::place::{can_mount, place};
 use super::{Node, takeover};
@@ -206,14 +206,21 @@ impl Node {
 
     /// The kernel has let go of a mount. If that was not our doing, flush and close what was mounted.
     async fn gone(self: &Arc<Self>, fuse: &Arc<FuseMount>) {
-        let _admin = self.admin.lock().await;
         let mount = {
+            let _admin = self.admin.lock().await;
             let mut mounts = self.mounts.lock();
             let at = mounts.iter().position(|m| Arc::ptr_eq(&m.fuse, fuse));
             at.map(|at| mounts.remove(at))
         };
         let Some(mount) = mount else { return };
         tracing::info!("'{}' was unmounted from {}", mount.dataset, mount.dir.display());
+        if let Some(dataset) = self.open_dataset(&mount.dataset)
+            && let Err(e) = self.flush_to_end(&dataset, &self.closing).await
+        {
+            tracing::error!("{e:#}");
+        }
+        let _admin = self.admin.lock().await;
+        // It may be mounted again by now, and stays open then.
         if let Ok(row) = self.row(&mount.dataset)
             && let Err(e) = self.close_unmounted(&row, &self.closing).await
         {
@@ -228,24 +235,31 @@ impl Node {
         force: bool,
         sink: &dyn Sink,
     ) -> Result<Reply> {
+        let flushed = self.flush_mounts(&self.mounts_of(&what)?, force, sink).await;
+        flushed.context("nothing was unmounted: try again, or use -f to drop what cannot be written")?;
         let _admin = self.admin.lock().await;
-        let all = self.mount_reports();
-        let chosen: Vec<MountReport> = match &what {
-            Unmount::All => all,
-            Unmount::Dir(dir) => {
-                if !all.iter().any(|m| m.dir == *dir) {
-                    bail!("nothing of pool '{}' is mounted at {}", self.name, dir.display());
-                }
-                all.into_iter().filter(|m| m.dir.starts_with(dir)).collect()
-            }
-            Unmount::Dataset(name) => {
-                let Some(dir) = self.mounted_at(name) else { bail!("'{name}' is not mounted") };
-                all.into_iter().filter(|m| m.dir.starts_with(&dir)).collect()
-            }
+        let result = match self.mounts_of(&what) {
+            Ok(chosen) => self.unmount_all(chosen, force, sink).await,
+            // Somebody else was faster.
+            Err(_) => Ok(()),
         };
-        self.unmount_all(chosen, force, sink).await?;
         self.close_if_idle();
-        Ok(Reply::Ok)
+        result.map(|()| Reply::Ok)
+    }
+
+    /// The mounts that a request to unmount means: those below go too.
+    fn mounts_of(&self, what: &Unmount) -> Result<Vec<MountReport>> {
+        let all = self.mount_reports();
+        let dir = match what {
+            Unmount::All => return Ok(all),
+            Unmount::Dir(dir) if all.iter().any(|m| m.dir == *dir) => dir.clone(),
+            Unmount::Dir(dir) => bail!("nothing of pool '{}' is mounted at {}", self.name, dir.display()),
+            Unmount::Dataset(name) => match self.mounted_at(name) {
+                Some(dir) => dir,
+                None => bail!("'{name}' is not mounted"),
+            },
+        };
+        Ok(all.into_iter().filter(|m| m.dir.starts_with(&dir)).collect())
     }
 
     /// Unmounts these, the deepest first; called with `admin` held.
@@ -264,17 +278,6 @@ impl Node {
 
     async fn unmount_one(&self, name: &str, force: bool, sink: &dyn Sink) -> Result<()> {
         let row = self.row(name)?;
-        let open = self.open.lock().get(&row.id).cloned();
-        if let Some(dataset) = &open {
-            let flushed = dataset.flush(sink).await;
-            if !force {
-                flushed.with_context(|| {
-                    format!(
-                        "'{name}' stays mounted: its data cannot be written; try again, or use -f to drop it"
-                    )
-                })?;
-            }
-        }
         let mount = {
             let mounts = self.mounts.lock();
             let found = mounts.iter().find(|m| m.dataset == name);
@@ -289,7 +292,9 @@ impl Node {
                 self.drop_dataset(&row);
                 Err(e.context("unmounted by force, and data was lost"))
             }
-            result => result,
+            // The node goes on to try before it ends.
+            Err(e) => Err(e.context("unmounted, but not everything is written yet")),
+            Ok(()) => Ok(()),
         }
     }
 

@@ -64,6 +64,8 @@ impl Node {
         uid: u32,
         sink: &dyn Sink,
     ) -> Result<Reply> {
+        self.refuse_mounted("export", force)?;
+        self.flush_mounts(&self.mount_reports(), force, sink).await?;
         let _admin = self.admin.lock().await;
         self.check_serving()?;
         self.refuse_mounted("export", force)?;
