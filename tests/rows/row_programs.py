@@ -204,7 +204,8 @@ def fio(t):
             file = os.path.join(t.dir, f"{pattern}-{name}")
             t.run(
                 "fio", f"--name={pattern}-{name}", f"--filename={file}", f"--rw={pattern}", f"--size={size}",
-                "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--end_fsync=1", "--fallocate=none",
+                "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0", "--end_fsync=1",
+                "--fallocate=none",
                 "--output-format=terse", how, limit=900,
             )
             os.unlink(file)

@@ -28,6 +28,12 @@ pub const EXCEPTIONS: &[Exception] = &[
         "how old a figure of free space is; decides nothing that is stored",
     ),
     ("clock", "crates/pool/src/vdev.rs", "how long a vdev has been failing; decides nothing that is stored"),
+    ("errno", "crates/tarn/src/node/takeover.rs", "asks the operating system whether a mountpoint is dead"),
+    ("errno", "crates/tarn/src/verbs/mount.rs", "asks the operating system whether a mountpoint is dead"),
+    ("clock", "crates/tarn/src/control/client.rs", "how long a verb waits for a daemon"),
+    ("clock", "crates/tarn/src/node/mod.rs", "how long the pool has been open, for rates"),
+    ("clock", "crates/tarn/src/progress.rs", "how often a progress bar is drawn"),
+    ("clock", "crates/tarn/src/verbs/pool/iostat.rs", "the interval between two reports"),
     ("clock", "crates/pool/src/text.rs", "dates that people read, in the history and in labels"),
 ];
 

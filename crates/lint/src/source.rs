@@ -8,7 +8,7 @@
 //! | `size` | a file stays below [`MAX_LINES`] |
 //! | `unfinished` | no `todo!`, `unimplemented!`, `dbg!`, and no comment that promises the rest for later |
 //!
-//! Tests (files named `tests.rs` or below `tests/`, and modules under `#[cfg(test)]`) may use errno and the
+//! Tests (files named `tests.rs` or below `tests/`, modules under `#[cfg(test)]`) and examples may use errno and the
 //! clock.
 
 use crate::{Finding, imports};
@@ -40,7 +40,8 @@ pub fn check(name: &str, path: &Path, text: &str) -> Vec<Finding> {
 }
 
 fn is_test(path: &Path) -> bool {
-    path.components().any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs" | "benches")))
+    path.components()
+        .any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs" | "benches" | "examples")))
 }
 
 struct File<'a> {
@@ -123,11 +124,17 @@ impl File<'_> {
         }
         let reads_clock = matches!(word.as_str(), "SystemTime" | "Instant")
             && path_next(tokens, at).is_some_and(|next| next == "now");
-        let steered = word == "Instant" && self.steered_clock;
+        let steered = word == "Instant" && (self.steered_clock || is_tokios(tokens, at));
         if reads_clock && !steered && self.name != "tarn-base" {
             self.report("clock", line, format!("{word}::now: take the time from tarn_base::Clock"));
         }
     }
+}
+
+/// The identifier at `at` is written out as `tokio::time::...`.
+fn is_tokios(tokens: &[TokenTree], at: usize) -> bool {
+    let word = |back: usize| at.checked_sub(back).map(|at| tokens[at].to_string());
+    word(3).as_deref() == Some("time") && word(6).as_deref() == Some("tokio")
 }
 
 /// The identifier after `::` that follows position `at`.
@@ -223,6 +230,8 @@ mod tests {
         assert_eq!(rules("tarn-base", "src/x.rs", "fn f() { Instant::now(); }"), Vec::<&str>::new());
         let tokio = "use tokio::time::Instant; fn f() { Instant::now(); }";
         assert_eq!(rules("tarn-pool", "src/x.rs", tokio), Vec::<&str>::new());
+        let written_out = "fn f() { tokio::time::Instant::now(); }";
+        assert_eq!(rules("tarn-pool", "src/x.rs", written_out), Vec::<&str>::new());
         assert_eq!(
             rules("tarn-pool", "src/x.rs", "use tarn_bucket::Bucket; use libc::EPOLLIN;"),
             Vec::<&str>::new()
