@@ -537,7 +537,11 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
                             req.reply::<ReplyEmpty>().ok();
                             return Ok(());
                         } else {
-                            req.dispatch(self)
+                            // tarn: a panic fails its request, not the thread and all later ones
+                            let dispatch = std::panic::AssertUnwindSafe(|| req.dispatch(self));
+                            if std::panic::catch_unwind(dispatch).is_err() {
+                                error!("panic in {}", req.request);
+                            }
                         }
                     }
                     // Quit loop on illegal request

@@ -122,7 +122,7 @@ fn helper_error(path: &Path, stderr: &[u8]) -> MountError {
     if text.contains("user_allow_other") {
         return MountError::AllowOther;
     }
-    let line = text.lines().next().unwrap_or("fusermount3 failed");
+    let line = text.lines().next().unwrap_or("the helper failed and does not say why");
     let line = line.strip_prefix(HELPER).map_or(line, |rest| rest.trim_start_matches([':', ' ']));
     MountError::Refused(path.into(), line.into())
 }
@@ -169,5 +169,34 @@ pub(super) fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
             Err(MountError::Busy(path.into()))
         }
         false => Err(helper_error(path, &output.stderr)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_helper_is_told_everything_and_nothing_more() {
+        let mut options = MountOptions::new("/mnt", "tank/a,b\\c");
+        options.allow_other = true;
+        options.read_only = true;
+        options.exec = false;
+        let plain = "fsname=tank/a\\,b\\\\c,subtype=tarn,default_permissions";
+        assert_eq!(helper_options(&options), format!("{plain},allow_other,ro,noexec"));
+        let flags = flags(&options);
+        assert_eq!(flags, MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC);
+    }
+
+    #[test]
+    fn the_helpers_complaints_become_one_line() {
+        let path = Path::new("/mnt");
+        let refused =
+            b"fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf\n";
+        assert!(matches!(helper_error(path, refused), MountError::AllowOther));
+        let other = helper_error(path, b"fusermount3: user has no write access to mountpoint /mnt\nmore\n");
+        let line = "cannot mount or unmount /mnt: user has no write access to mountpoint /mnt";
+        assert_eq!(other.to_string(), line);
+        assert!(helper_error(path, b"").to_string().contains("does not say why"));
     }
 }
