@@ -186,9 +186,18 @@ impl Client {
     }
 
     /// The file is clean: the kernel's cache of it holds what is committed now.
-    pub(crate) fn remember_version(&self, ino: Ino) {
-        if let Answer::Ready(Ok(attr)) = self.mds.getattr(ino) {
-            self.versions.insert(ino, attr.data_version);
+    pub(crate) fn remember_version(self: &Arc<Self>, ino: Ino) {
+        match self.mds.getattr(ino) {
+            Answer::Ready(Ok(attr)) => self.versions.insert(ino, attr.data_version),
+            Answer::Ready(Err(_)) => {}
+            Answer::Pending(future) => {
+                let client = self.clone();
+                self.options.runtime.spawn(async move {
+                    if let Ok(attr) = future.await {
+                        client.versions.insert(ino, attr.data_version);
+                    }
+                });
+            }
         }
     }
 }

@@ -173,15 +173,12 @@ impl Client {
         let Some((first, count)) = span.unknown() else {
             return Some(span.assemble(span.dirty.iter().cloned()));
         };
-        let Answer::Ready(Ok(map)) = self.mds.map(inode.ino, first, count) else { return None };
-        if map.ptrs.len() < count as usize {
-            return None;
-        }
+        let ptrs = self.map_ready(inode.ino, first, count)?;
         let mut contents = Vec::with_capacity(span.dirty.len());
         for (record, dirty) in (span.first..).zip(&span.dirty) {
             contents.push(match dirty {
                 Some(content) => Some(content.clone()),
-                None => match map.ptrs.get((record - first) as usize).copied().flatten() {
+                None => match ptrs.get((record - first) as usize).copied().flatten() {
                     Some(ptr) => Some(self.records.cached(&ptr)?),
                     None => None,
                 },
@@ -235,6 +232,22 @@ impl Client {
                 Err(e) => return Err(self.pool_error(e)),
             }
         }
+    }
+
+    /// Pointers of `count` records from `first`, if the metadata server has them all at hand.
+    pub(crate) fn map_ready(&self, ino: Ino, first: u64, count: u32) -> Option<Vec<Option<BlockPtr>>> {
+        let mut ptrs = Vec::new();
+        while ptrs.len() < count as usize {
+            let have = ptrs.len() as u32;
+            let answer = self.mds.map(ino, first + u64::from(have), count - have);
+            let Answer::Ready(Ok(map)) = answer else { return None };
+            match map.ptrs.len() {
+                0 => return None,
+                n if have == 0 && n >= count as usize => ptrs = map.ptrs,
+                _ => ptrs.extend(map.ptrs),
+            }
+        }
+        Some(ptrs)
     }
 
     /// Pointers of `count` records from `first`, however many answers it takes.

@@ -345,7 +345,7 @@ impl Client {
 
     /// Commits size and time of a file that has them waiting but nothing dirty that would take them along. For
     /// whoever holds the file exclusively.
-    pub(crate) async fn commit_rest(&self, inode: &Arc<Inode>) -> Result<(), FsError> {
+    pub(crate) async fn commit_rest(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<(), FsError> {
         let size = {
             let state = inode.state.lock();
             if !state.dirty.is_empty() || state.is_clean() {
@@ -358,7 +358,7 @@ impl Client {
 
     /// Commits a size, not above the visible one, and the time that waits. No change of shape may be under way
     /// but the caller's own.
-    pub(crate) async fn commit_meta(&self, inode: &Arc<Inode>, size: u64) -> Result<(), FsError> {
+    pub(crate) async fn commit_meta(self: &Arc<Self>, inode: &Arc<Inode>, size: u64) -> Result<(), FsError> {
         let mtime = {
             let mut state = inode.state.lock();
             state.committing += 1;

@@ -17,7 +17,7 @@ use crate::stats::add;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tarn_base::{Answer, BlockPtr};
+use tarn_base::BlockPtr;
 use tarn_pool::Caching;
 use tokio::sync::Notify;
 
@@ -276,12 +276,8 @@ impl Client {
     }
 
     fn in_memory(&self, inode: &Inode, first: u64, count: u32) -> bool {
-        match self.mds.map(inode.ino, first, count) {
-            Answer::Ready(Ok(map)) if map.ptrs.len() == count as usize => {
-                self.not_in_memory(inode, first, &map.ptrs).is_empty()
-            }
-            _ => false,
-        }
+        let ptrs = self.map_ready(inode.ino, first, count);
+        ptrs.is_some_and(|ptrs| self.not_in_memory(inode, first, &ptrs).is_empty())
     }
 
     /// Pointers whose records are neither dirty nor cached.

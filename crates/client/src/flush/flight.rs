@@ -227,7 +227,7 @@ impl Client {
         self.after_landing(file, false);
     }
 
-    fn after_landing(&self, file: FlightFile, clean: bool) {
+    fn after_landing(self: &Arc<Self>, file: FlightFile, clean: bool) {
         let inode = file.inode.clone();
         drop(file);
         if clean {

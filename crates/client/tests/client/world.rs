@@ -34,6 +34,10 @@ pub struct World {
 }
 
 impl World {
+    pub fn new(seed: u64, record_size: u32, behaviour: Behaviour) -> World {
+        World::with(seed, record_size, behaviour, |_| {})
+    }
+
     pub fn with(
         seed: u64,
         record_size: u32,
