@@ -109,12 +109,13 @@ def dead_mountpoint(t):
         pool.mount()
         with open(os.path.join(pool.mnt, way)) as file:
             t.check(file.read() == "kept", "what was fsynced is gone")
+        pool.umount()
 
 
 @test("without fsync: after a kill the tree is one that existed, no file is torn", limit=120, needs="pool")
 def prefix(t):
-    """Files are written once and renamed into place in order; after the crash the names must be a prefix of that
-    order (a rename waits for its file's data), each with its whole content."""
+    """Files are written once and renamed into place in order, to names that are new; after the crash the names must
+    be a prefix of that order. A file's data follows its name, so the last ones may still be empty, never torn."""
     pool = t.world.pool(buckets=3)
     for number in range(t.pick(2, 10)):
         pool.mount()
@@ -134,8 +135,9 @@ def prefix(t):
         t.check(names == [f"{n:06}" for n in range(len(names))], f"names are no prefix: {names[-3:]} of {len(names)}")
         for n, name in enumerate(names):
             with open(os.path.join(folder, name), "rb") as file:
-                whole = file.read() == hashlib.blake2b(str(n).encode()).digest() * 1000
-            t.check(whole, f"{name} has a name and not its content")
+                body = file.read()
+            whole = body == hashlib.blake2b(str(n).encode()).digest() * 1000
+            t.check(whole or body == b"", f"{name} is torn: {len(body)} bytes")
         # Seven seconds are more than one transaction group.
         t.check(names, "nothing of seven seconds' work is there")
         t.note(f"{len(names)} of {count}")

@@ -1,5 +1,6 @@
 //! What is mounted where, and mountpoints whose daemon is gone.
 
+use nix::errno::Errno;
 use super::device;
 use super::mount::MountError;
 use std::ffi::OsString;
@@ -70,11 +71,9 @@ pub(super) fn resolve(mountpoint: &Path) -> std::io::Result<PathBuf> {
 /// Frees a mountpoint whose FUSE daemon is gone, so that it can be mounted again: every access to it says
 /// "Transport endpoint is not connected". Says whether there was one. A mount that answers is left alone.
 pub fn take_over(mountpoint: &Path) -> Result<bool, MountError> {
-    let dead = match std::fs::metadata(mountpoint) {
-        Err(error) => matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)),
-        Ok(_) => false,
-    };
-    if !dead {
+    // Attributes may still come from the kernel's cache; this always asks the daemon.
+    let dead = |error| matches!(error, Errno::ENOTCONN | Errno::ECONNABORTED);
+    if !nix::sys::statfs::statfs(mountpoint).is_err_and(dead) {
         return Ok(false);
     }
     let path = resolve(mountpoint).map_err(|error| MountError::Mountpoint(mountpoint.into(), error))?;

@@ -47,10 +47,12 @@ pub async fn find(state: &StateDir, pool: &str) -> Result<Door> {
 
 /// A connection to whoever listens at `socket`; `None` when nobody does.
 pub async fn connect(socket: &Path) -> Result<Option<UnixStream>> {
+    use ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
     let reach = Reach::new(socket)?;
     match UnixStream::connect(reach.path()).await {
         Ok(stream) => Ok(Some(stream)),
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
+        // The last two: nobody listens any more, or stopped listening while we stood in the queue.
+        Err(e) if matches!(e.kind(), NotFound | ConnectionRefused | ConnectionReset) => Ok(None),
         Err(e) => Err(e).with_context(|| format!("cannot reach {}", socket.display())),
     }
 }
@@ -109,10 +111,18 @@ pub async fn follow(
             Ok(Some(Message::Failed { text, usage: true })) => return Err(usage(text)),
             Ok(Some(Message::Failed { text, usage: false })) => return Err(anyhow!(text)),
             Ok(None) | Err(_) if closing => return Ok(None),
+            Err(e) if never_heard(&e) => return Ok(None),
             Ok(None) => bail!("the pool's node ended before it answered: its log says why"),
             Err(e) => return Err(e.context("the pool's node does not answer as it should")),
         }
     }
+}
+
+/// A connection is reset when it is closed with our words unread: the node shut its door while we stood in front
+/// of it, so nothing of what we asked for was done.
+fn never_heard(error: &anyhow::Error) -> bool {
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionReset)
 }
 
 /// Returns when no process has `pool` open, or one goes on with it: after what may have been its last mount.

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 /// The process that served the mount at `dir` is gone. May wait for a process that lives.
 pub fn is_dead(dir: &Path) -> bool {
-    matches!(nix::sys::stat::stat(dir), Err(Errno::ENOTCONN | Errno::ECONNABORTED))
+    // Attributes may still come from the kernel's cache; this always asks the process.
+    matches!(nix::sys::statfs::statfs(dir), Err(Errno::ENOTCONN | Errno::ECONNABORTED))
 }
 
 /// Takes a dead mount out of the tree.
@@ -45,10 +46,13 @@ fn fusermount(dir: &Path, lazy: bool) -> Result<()> {
 /// Makes the directory `dir` if nothing is there. What a killed process left there is left for the mount to take
 /// over.
 pub fn make_dir(dir: &Path) -> Result<()> {
-    if is_dead(dir) || dir.exists() {
-        return Ok(());
+    // One look decides: while a process dies, one answer may follow another.
+    match nix::sys::stat::lstat(dir) {
+        Err(Errno::ENOENT) => {
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
+        }
+        _ => Ok(()),
     }
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
 }
 
 #[cfg(test)]
