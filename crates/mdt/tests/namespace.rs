@@ -129,10 +129,10 @@ async fn an_open_inode_outlives_its_name_and_a_crash_reclaims_it() {
 async fn attributes_and_acls_follow_each_other() {
     const ACCESS: &[u8] = b"system.posix_acl_access";
     const DEFAULT: &[u8] = b"system.posix_acl_default";
-    let acl = |group: u16, mask: u16| {
+    let acl = |owner: u16, group: u16, mask: u16| {
         let mut out = 2u32.to_le_bytes().to_vec();
         for (tag, perm, id) in
-            [(1u16, 7u16, !0u32), (2, 7, 5), (4, group, !0), (0x10, mask, !0), (0x20, 0, !0)]
+            [(1u16, owner, !0u32), (2, 7, 5), (4, group, !0), (0x10, mask, !0), (0x20, 0, !0)]
         {
             out.extend(tag.to_le_bytes());
             out.extend(perm.to_le_bytes());
@@ -142,7 +142,7 @@ async fn attributes_and_acls_follow_each_other() {
     };
     let w = World::new().await;
     let dir = w.dir(Ino::ROOT, "dir").await;
-    w.mdt.setxattr(dir, DEFAULT, &acl(5, 7), XattrMode::Any).wait().await.expect("default ACL");
+    w.mdt.setxattr(dir, DEFAULT, &acl(7, 5, 7), XattrMode::Any).wait().await.expect("default ACL");
     let set = SetAttr { mode: Some(0o2755), gid: Some(42), ..SetAttr::default() };
     w.mdt.setattr(dir, set).wait().await.expect("setattr");
     let node = NewNode { kind: FileKind::Regular, mode: 0o666, umask: 0o077, rdev: 0, target: vec![] };
@@ -151,13 +151,13 @@ async fn attributes_and_acls_follow_each_other() {
     assert!(w.mdt.getxattr(file.ino, ACCESS).wait().await.is_ok());
     let chmod = SetAttr { mode: Some(0o640), ..SetAttr::default() };
     w.mdt.setattr(file.ino, chmod).wait().await.expect("chmod");
-    assert_eq!(w.mdt.getxattr(file.ino, ACCESS).wait().await, Ok(acl(5, 4)));
+    assert_eq!(w.mdt.getxattr(file.ino, ACCESS).wait().await, Ok(acl(6, 5, 4)));
     let sub = w.dir(dir, "sub").await;
     assert_eq!(w.mdt.listxattr(sub).wait().await.map(|names| names.len()), Ok(2));
     assert_eq!(w.attr(sub).await.map(|a| a.mode & 0o2000), Ok(0o2000));
     for (mode, error) in [(XattrMode::Create, FsError::Exists), (XattrMode::Replace, FsError::NoAttribute)] {
         let name: &[u8] = if mode == XattrMode::Create { ACCESS } else { b"user.x" };
-        assert_eq!(w.mdt.setxattr(file.ino, name, &acl(5, 4), mode).wait().await, Err(error));
+        assert_eq!(w.mdt.setxattr(file.ino, name, &acl(6, 5, 4), mode).wait().await, Err(error));
     }
     w.assert_clean().await;
 }

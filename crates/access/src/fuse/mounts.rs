@@ -1,8 +1,8 @@
 //! What is mounted where, and mountpoints whose daemon is gone.
 
-use nix::errno::Errno;
 use super::device;
 use super::mount::MountError;
+use nix::errno::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};

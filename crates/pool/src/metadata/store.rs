@@ -164,6 +164,8 @@ impl MetadataStore {
             PutMode::Update(expected) => self.update(path, &object, expected.e_tag).await?,
         }
         self.footers.insert(path.to_string(), Arc::new(object.footer.clone()));
+        // Only a put brings a deleted path back: a listing may be older than the delete.
+        self.books.lock().deleted.remove(path);
         self.book(path, object.footer.payload);
         Ok(put_result(&object.footer))
     }
@@ -255,7 +257,6 @@ impl MetadataStore {
     pub(super) fn book(&self, path: &str, payload: u64) {
         let size = payload + overhead(payload);
         let mut books = self.books.lock();
-        books.deleted.remove(path);
         let before = books.sizes.insert(path.to_string(), size).unwrap_or(0);
         drop(books);
         for vdev in self.holders(path) {

@@ -46,12 +46,10 @@ fn fusermount(dir: &Path, lazy: bool) -> Result<()> {
 /// Makes the directory `dir` if nothing is there. What a killed process left there is left for the mount to take
 /// over.
 pub fn make_dir(dir: &Path) -> Result<()> {
-    // One look decides: while a process dies, one answer may follow another.
-    match nix::sys::stat::lstat(dir) {
-        Err(Errno::ENOENT) => {
-            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
-        }
-        _ => Ok(()),
+    match std::fs::create_dir_all(dir) {
+        // Something is there that cannot be looked at: the mount finds out what.
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.with_context(|| format!("cannot make {}", dir.display())),
     }
 }
 
