@@ -82,6 +82,7 @@ def crash(t):
         pool.kill()
         pool.mount()
         t.check(lines(os.path.join(pool.mnt, "log")) == 20 * number, "acknowledged lines are lost")
+        pool.umount()
 
 
 @test("wrong credentials, a missing bucket, an unknown endpoint: a line each", limit=240, needs="pool")

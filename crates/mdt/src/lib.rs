@@ -169,6 +169,8 @@ pub struct Mdt {
     reaper: reap::Reaper,
     reclaimer: reclaim::Reclaimer,
     compactor: compact::Compactor,
+    /// Grants of earlier sessions under which segments may lie that nobody committed.
+    old_grants: Mutex<Vec<tarn_base::Grant>>,
     counters: Counters,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,

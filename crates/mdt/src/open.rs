@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tarn_base::posix::FileKind;
-use tarn_base::{Clock, DatasetId, FsError, Grant, Ino, Txg};
+use tarn_base::{Clock, DatasetId, FsError, Ino, Txg};
 use tarn_pool::Pool;
 use tokio_util::sync::CancellationToken;
 
@@ -77,6 +77,7 @@ impl Mdt {
             reaper: Reaper::default(),
             reclaimer: Reclaimer::default(),
             compactor: Compactor::default(),
+            old_grants: Mutex::new(Vec::new()),
             counters: Counters::default(),
             clock: options.clock,
             stop: CancellationToken::new(),
@@ -125,10 +126,12 @@ impl Mdt {
         for (_, row) in self.rows_of(table::GRANT).await? {
             grants.push(phys::decode::<GrantPhys>("grant", &row).map_err(no_stop)?.grant);
         }
+        *self.old_grants.lock() = grants;
         let mdt = self.clone();
         self.spawn(async move {
+            let tidy = async { mdt.sweep().await.and(mdt.find_thin().await) };
             let swept = tokio::select! {
-                done = mdt.sweep(grants) => done,
+                done = tidy => done,
                 _ = mdt.stop.cancelled() => Ok(()),
             };
             if let Err(error) = swept {
@@ -138,9 +141,10 @@ impl Mdt {
         Ok(())
     }
 
-    /// Deletes segments that were written under an open grant of an earlier session but never committed, closes
-    /// those grants, and finds the segments that compaction should look at.
-    async fn sweep(self: &Arc<Self>, grants: Vec<Grant>) -> Result<(), FsError> {
+    /// Deletes segments that were written under open grants of an earlier session but never committed. The grants
+    /// stay open: an owner that was taken over may still have a segment on its way, so closing looks once more.
+    async fn sweep(self: &Arc<Self>) -> Result<(), FsError> {
+        let grants = self.old_grants.lock().clone();
         for grant in grants {
             let mut orphans = Vec::new();
             for (id, _) in self.pool.list_grant(grant).await.map_err(pool_error)? {
@@ -153,12 +157,12 @@ impl Mdt {
                 tracing::info!(count = orphans.len(), "deleting segments that were never committed");
                 self.pool.delete_segments(&orphans).await.map_err(pool_error)?;
             }
-            let close = move |tx: &mut crate::tx::Tx| {
-                tx.delete(key::grant(grant));
-                Ok(())
-            };
-            self.change_slowly(Vec::new(), &close).await?;
         }
+        Ok(())
+    }
+
+    /// Finds the segments that compaction should look at.
+    async fn find_thin(self: &Arc<Self>) -> Result<(), FsError> {
         let (mut from, end) = key::whole_table(table::SEGMENT);
         loop {
             let rows = self.scan(&from, &end, 1000).await?;
@@ -192,7 +196,12 @@ impl Mdt {
             let _ = task.await;
         }
         // No segment is on its way any more, so nothing will have to be looked for.
-        let closed = self.close_grants().await;
+        let swept = self.sweep().await;
+        let closed = match swept {
+            Ok(()) => self.close_grants().await,
+            // They stay open, and the next open looks again.
+            Err(_) => Ok(()),
+        };
         let synced = closed.and(self.sync().await);
         self.stop_txgs.cancel();
         let engine = self.txg_task.lock().take();

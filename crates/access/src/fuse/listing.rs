@@ -1,9 +1,9 @@
 //! Listing directories. Stateless: the cookie of the last entry that the kernel got is all that a listing is.
 
-use super::answer::then;
+use super::answer::{or_else, then};
 use std::sync::Arc;
 use tarn_base::posix::DirEntry;
-use tarn_base::{Answer, Ino};
+use tarn_base::{Answer, FsError, Ino};
 use tarn_client::Client;
 
 /// Bytes of a short name's entry in a reply, and in one with attributes: how many to fetch for a reply follows.
@@ -39,7 +39,12 @@ pub(super) fn list(
     size: usize,
     entry_size: usize,
 ) -> Answer<Listing> {
-    let parent = if after < DOT_DOT { client.parent(dir) } else { Answer::ok(dir) };
+    // A directory that was removed while it was open is nobody's child, and empty.
+    let orphan = move |error| match error {
+        FsError::Stale => Answer::ok(dir),
+        error => Answer::err(error),
+    };
+    let parent = if after < DOT_DOT { or_else(client.parent(dir), orphan) } else { Answer::ok(dir) };
     let client = client.clone();
     then(parent, move |parent| {
         let cookie = if after <= DOT_DOT { 0 } else { after };
