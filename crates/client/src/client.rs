@@ -9,7 +9,9 @@ use crate::space::SpaceCheck;
 use crate::stats::{ClientStats, Counters};
 use crate::table::{Pinned, Table};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +32,9 @@ pub struct ClientOptions {
     pub flush_age: Duration,
     /// How far ahead of a sequential reader is fetched, in bytes for each handle.
     pub prefetch_max: u64,
+    /// Whoever uses the client calls [`Client::forget`] for each inode that it was told of, as a kernel does when it
+    /// drops one from its caches: an inode without names is kept until then.
+    pub told_of_forgetting: bool,
     /// Where background work and everything that waits runs.
     pub runtime: tokio::runtime::Handle,
     pub clock: Arc<dyn Clock>,
@@ -42,6 +47,7 @@ impl ClientOptions {
             dirty_max: 256 << 20,
             flush_age: Duration::from_secs(5),
             prefetch_max: 64 << 20,
+            told_of_forgetting: false,
             runtime,
             clock: Arc::new(tarn_base::SystemClock::default()),
         }
@@ -73,6 +79,8 @@ pub struct Client {
     pub(crate) reserved: AtomicU64,
     /// Bytes being prefetched now.
     pub(crate) prefetching: AtomicU64,
+    /// Inodes without names that are kept until they are forgotten, with a pin where the client knows more of them.
+    pub(crate) nameless: Mutex<HashMap<Ino, Option<Pinned>>>,
     fenced: AtomicBool,
 }
 
@@ -99,6 +107,7 @@ impl Client {
             room: Notify::new(),
             reserved: AtomicU64::new(0),
             prefetching: AtomicU64::new(0),
+            nameless: Mutex::default(),
             fenced: AtomicBool::new(false),
             options,
         });

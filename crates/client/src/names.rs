@@ -5,7 +5,7 @@ use crate::inode::Inode;
 use crate::table::Pinned;
 use std::sync::Arc;
 use tarn_base::posix::{Attr, Cred, FileKind, NewNode, RenameMode};
-use tarn_base::{Answer, FsError, Ino};
+use tarn_base::{Answer, Ino};
 
 impl Client {
     /// Creates any kind of node.
@@ -39,26 +39,14 @@ impl Client {
         if let Err(e) = self.check_writable() {
             return Answer::err(e);
         }
-        if self.table.is_empty() {
-            return self.mds.unlink(parent, name);
-        }
-        let client = self.clone();
-        let name = name.to_vec();
-        self.answer_to_the_end(async move {
-            let target = client.known_entry(parent, &name).await;
-            client.mds.unlink(parent, &name).wait().await?;
-            if let Some(target) = target {
-                client.lost_a_name(&target).await;
-            }
-            Ok(())
-        })
+        self.forgotten_later(self.mds.unlink(parent, name))
     }
 
     pub fn rmdir(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<()> {
         if let Err(e) = self.check_writable() {
             return Answer::err(e);
         }
-        self.mds.rmdir(parent, name)
+        self.forgotten_later(self.mds.rmdir(parent, name))
     }
 
     /// Renames. Over an existing file, the renamed file's dirty data goes first: after a crash the name shows
@@ -75,24 +63,19 @@ impl Client {
             return Answer::err(e);
         }
         if self.table.is_empty() {
-            return self.mds.rename(from, name, to, new_name, mode);
+            return self.forgotten_later(self.mds.rename(from, name, to, new_name, mode));
         }
         let client = self.clone();
         let (name, new_name) = (name.to_vec(), new_name.to_vec());
         self.answer_to_the_end(async move {
-            let mut replaced = None;
-            if mode != RenameMode::NoReplace && client.mds.lookup(to, &new_name).wait().await.is_ok() {
-                if let Some(source) = client.known_entry(from, &name).await {
-                    client.flush_inode(&source).await?;
-                }
-                replaced = client.known_entry(to, &new_name).await;
-            }
-            client.mds.rename(from, &name, to, &new_name, mode).wait().await?;
-            if let Some(replaced) = replaced
-                && mode == RenameMode::Replace
+            if mode != RenameMode::NoReplace
+                && client.mds.lookup(to, &new_name).wait().await.is_ok()
+                && let Some(source) = client.known_entry(from, &name).await
             {
-                client.lost_a_name(&replaced).await;
+                client.flush_inode(&source).await?;
             }
+            let gone = client.mds.rename(from, &name, to, &new_name, mode).wait().await?;
+            client.lost_its_name(gone);
             Ok(())
         })
     }
@@ -112,17 +95,55 @@ impl Client {
         if attr.kind != FileKind::Regular { None } else { self.table.pin_known(attr.ino) }
     }
 
-    /// A known file lost a name, perhaps its last.
-    async fn lost_a_name(&self, inode: &Arc<Inode>) {
-        let gone = match self.mds.getattr(inode.ino).wait().await {
-            Ok(attr) => attr.nlink == 0,
-            Err(FsError::NotFound | FsError::Stale) => true,
-            Err(_) => false,
-        };
-        if gone {
-            inode.state.lock().unlinked = true;
-            self.drop_if_gone(inode);
+    fn forgotten_later(self: &Arc<Self>, answer: Answer<Option<Ino>>) -> Answer<()> {
+        let client = self.clone();
+        match answer {
+            Answer::Ready(result) => Answer::Ready(result.map(|gone| client.lost_its_name(gone))),
+            waits => self.answer_to_the_end(async move {
+                let gone = waits.wait().await?;
+                client.lost_its_name(gone);
+                Ok(())
+            }),
         }
+    }
+
+    /// What has become of an inode that a change of names took the last name of. It stays until whoever uses this
+    /// client forgets it: somebody may sit in a directory, or hold a file, without having it open here.
+    fn lost_its_name(&self, gone: Option<Ino>) {
+        let Some(ino) = gone else { return };
+        let known = self.table.pin_known(ino);
+        if let Some(inode) = &known {
+            let mut state = inode.state.lock();
+            state.unlinked = true;
+            state.opens += 1;
+        }
+        if self.options.told_of_forgetting {
+            self.nameless.lock().insert(ino, known);
+        } else {
+            self.forgotten(ino, known);
+        }
+    }
+
+    /// Whoever uses this client knows nothing of the inode any more.
+    pub fn forget(&self, ino: Ino) {
+        let held = self.nameless.lock().remove(&ino);
+        if let Some(known) = held {
+            self.forgotten(ino, known);
+        }
+    }
+
+    /// Nobody uses this client any more.
+    pub(crate) fn forget_all(&self) {
+        let held = std::mem::take(&mut *self.nameless.lock());
+        held.into_iter().for_each(|(ino, known)| self.forgotten(ino, known));
+    }
+
+    fn forgotten(&self, ino: Ino, known: Option<Pinned>) {
+        if let Some(inode) = known {
+            inode.state.lock().opens -= 1;
+            self.drop_if_gone(&inode);
+        }
+        self.mds.close(ino);
     }
 
     /// Gives up the dirty data of a file that nobody can reach any more.

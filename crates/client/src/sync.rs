@@ -152,6 +152,7 @@ impl Client {
             // Writers that still run may have added something meanwhile.
             if self.table.unclean().is_empty() {
                 self.stop_flusher();
+                self.forget_all();
                 return Ok(());
             }
         }

@@ -28,6 +28,8 @@ const STRIDES_BELIEVED: u32 = 2;
 const STRIDES_AHEAD: u64 = 32;
 /// Files above this leave the ARC first when they are streamed, in bytes: the kernel caches them too.
 pub(crate) const STREAMED_MIN: u64 = 16 << 20;
+/// Files up to this many bytes that are read from their start are taken for one of many.
+const TOGETHER_MAX: u64 = 128 << 10;
 /// All handles together may have this many times `prefetch_max` on its way.
 const HANDLES_SHARE: u64 = 4;
 
@@ -152,8 +154,12 @@ impl Stream {
                 (start, end, landed)
             })
             .collect();
-        let streamed = self.hits > 0 && limits.size > STREAMED_MIN;
-        Advice { fetch, caching: if streamed { Caching::Stream } else { Caching::Keep }, let_go }
+        let caching = match limits.size {
+            0..=TOGETHER_MAX if offset == 0 => Caching::Together,
+            size if size > STREAMED_MIN && self.hits > 0 => Caching::Stream,
+            _ => Caching::Keep,
+        };
+        Advice { fetch, caching, let_go }
     }
 
     fn look_ahead(&mut self, limits: Limits, ranges: &mut Vec<(u64, u64)>) {

@@ -4,13 +4,15 @@
 //! only is not looked at, and a segment under an open grant is not called leaked.
 
 use crate::key::{self, Key, table};
-use crate::phys::{self, CHUNK_RECORDS, Chunk, DirentPhys, GrantPhys, InodePhys, RefcountPhys, SegmentPhys};
+use crate::phys::{
+    self, CHUNK_RECORDS, Chunk, DirentPhys, GrantPhys, InodePhys, RefcountPhys, SegmentPhys, VdevPhys,
+};
 use crate::{Mdt, Stop, pool_error};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tarn_base::block::flag;
 use tarn_base::posix::FileKind;
-use tarn_base::{BlockPtr, FsError, Grant, Ino, SegmentId};
+use tarn_base::{BlockPtr, FsError, Grant, Ino, SegmentId, VdevId};
 
 /// What a check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -123,6 +125,15 @@ impl Mdt {
             .await?;
         walk.report.segments = rows.len() as u64;
         walk.compare_segments(&rows);
+        let mut stored = BTreeMap::new();
+        snapshot
+            .each(table::VDEV, |key, row| {
+                let row: VdevPhys = phys::decode("vdev", row)?;
+                stored.extend(key::vdev_of(key).map(|vdev| (vdev, row.stored)));
+                Ok(())
+            })
+            .await?;
+        walk.compare_vdevs(&rows, stored);
         self.compare_objects(&mut walk, &rows, &freed, &open).await?;
         Ok(walk.report)
     }
@@ -327,6 +338,18 @@ impl Walk {
         for id in unknown {
             let file = self.owner.get(&id).map(|ino| self.path(*ino)).unwrap_or_default();
             self.report.missing.push(format!("segment {id} has no row: {file}"));
+        }
+    }
+
+    fn compare_vdevs(&mut self, rows: &HashMap<SegmentId, SegmentPhys>, mut stored: BTreeMap<VdevId, u64>) {
+        let mut found: BTreeMap<VdevId, u64> = BTreeMap::new();
+        for (id, row) in rows {
+            *found.entry(id.grant.vdev).or_default() += row.size;
+        }
+        stored.retain(|_, bytes| *bytes > 0);
+        if found != stored {
+            let text = format!("bytes stored by vdev are {found:?}, but {stored:?} by their rows");
+            self.report.wrong.push(text);
         }
     }
 

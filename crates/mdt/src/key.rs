@@ -2,7 +2,7 @@
 //! order of a scan. docs/FORMAT.md lists every table, those reserved for later included.
 
 use smallvec::SmallVec;
-use tarn_base::{Grant, Ino, SegmentId};
+use tarn_base::{Grant, Ino, SegmentId, VdevId};
 
 /// A key; most fit without an allocation.
 pub type Key = SmallVec<[u8; 24]>;
@@ -27,6 +27,8 @@ pub mod table {
     pub const TRUNCATE: u8 = b'T';
     /// Open grants.
     pub const GRANT: u8 = b'G';
+    /// Bytes of records by vdev.
+    pub const VDEV: u8 = b'V';
 }
 
 fn with(table: u8, parts: &[&[u8]]) -> Key {
@@ -96,6 +98,15 @@ pub fn truncate(ino: Ino) -> Key {
 
 pub fn grant(grant: Grant) -> Key {
     with(table::GRANT, &[&grant.to_bytes()])
+}
+
+pub fn vdev(id: VdevId) -> Key {
+    with(table::VDEV, &[&id.0.to_be_bytes()])
+}
+
+/// The vdev of a key of [`table::VDEV`].
+pub fn vdev_of(key: &[u8]) -> Option<VdevId> {
+    Some(VdevId(u16::from_be_bytes(key.get(1..)?.try_into().ok()?)))
 }
 
 /// The inode number of a key that starts with one.

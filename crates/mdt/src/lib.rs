@@ -36,12 +36,12 @@ pub use ops::{FileChange, RecordChange, Share};
 
 use key::Key;
 use parking_lot::{Mutex, RwLock};
-use phys::SuperPhys;
+use phys::{SuperPhys, VdevPhys};
 use rows::{Loaded, RowStore};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tarn_base::{Answer, ChecksumKind, Clock, Compression, DatasetId, FsError, Ino, Txg};
+use tarn_base::{Answer, ChecksumKind, Clock, Compression, DatasetId, FsError, Ino, Txg, VdevId};
 use tarn_pool::Pool;
 use tokio_util::sync::CancellationToken;
 use tx::{Effect, Tx};
@@ -149,6 +149,8 @@ struct OpState {
     /// The open txg.
     txg: Txg,
     numbers: SuperPhys,
+    /// Bytes of records in segments that are not freed yet, by vdev.
+    stored: BTreeMap<VdevId, u64>,
     /// Rows and their bytes changed in the open txg.
     rows: usize,
     bytes: u64,
@@ -285,8 +287,13 @@ impl Mdt {
         let mut tx = Tx::new(&self.rows, loaded, state.numbers, state.txg, self.clock.now());
         let value = op(&mut tx)?;
         tx.settle();
-        let Tx { writes, effects, numbers, .. } = tx;
+        let Tx { mut writes, effects, numbers, stored, .. } = tx;
         state.numbers = numbers;
+        for (vdev, change) in stored {
+            let stored = state.stored.entry(vdev).or_default();
+            *stored = stored.saturating_add_signed(change);
+            writes.insert(key::vdev(vdev), Some(phys::encode(&VdevPhys { stored: *stored })));
+        }
         state.rows += writes.len();
         state.bytes +=
             writes.iter().map(|(k, v)| (k.len() + v.as_ref().map_or(0, |v| v.len())) as u64).sum::<u64>();
@@ -305,10 +312,10 @@ impl Mdt {
 
     fn follow(&self, effect: Effect, txg: Txg) {
         match effect {
-            Effect::Orphaned(ino) => self.reap_if_closed(ino),
-            Effect::Freed { freed_ms, segment } => {
+            Effect::Orphaned(ino) => self.hold(ino, true),
+            Effect::Freed { freed_ms, segment, size } => {
                 self.compactor.forget(segment);
-                self.reclaimer.add(freed_ms, segment, txg);
+                self.reclaimer.add(freed_ms, segment, size, txg);
             }
             Effect::Thinned { segment, row } => self.compactor.note(segment, row),
         }

@@ -7,14 +7,14 @@ use crate::compact::Compactor;
 use crate::db::Database;
 use crate::key::{self, table};
 use crate::names::{HASH_BITS, Hashing};
-use crate::phys::{self, GrantPhys, InodePhys, SegmentPhys, SuperPhys, TruncatePhys};
+use crate::phys::{self, GrantPhys, InodePhys, ReclaimPhys, SegmentPhys, SuperPhys, TruncatePhys, VdevPhys};
 use crate::reap::Reaper;
 use crate::reclaim::Reclaimer;
 use crate::rows::RowStore;
 use crate::txg::Engine;
 use crate::{Counters, Mdt, OpState, Properties, Stop, pool_error};
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tarn_base::posix::FileKind;
 use tarn_base::{Clock, DatasetId, FsError, Ino, Txg};
@@ -69,7 +69,7 @@ impl Mdt {
             pool,
             rows: RowStore::new(txg, options.memory / 2),
             db,
-            op: Mutex::new(OpState { txg, numbers, rows: 0, bytes: 0 }),
+            op: Mutex::new(OpState { txg, numbers, stored: BTreeMap::new(), rows: 0, bytes: 0 }),
             engine: Engine::new(numbers.txg),
             properties: RwLock::new(options.properties),
             hashing: Hashing { seed: numbers.hash_seed, bits: numbers.hash_bits },
@@ -117,11 +117,20 @@ impl Mdt {
                 self.reaper.push(ino);
             }
         }
-        for (key, _) in self.rows_of(table::RECLAIM).await? {
+        let mut stored = BTreeMap::new();
+        for (key, row) in self.rows_of(table::VDEV).await? {
+            let row: VdevPhys = phys::decode("vdev", &row).map_err(no_stop)?;
+            stored.extend(key::vdev_of(&key).map(|vdev| (vdev, row.stored)));
+        }
+        self.op.lock().stored = stored.clone();
+        for (key, row) in self.rows_of(table::RECLAIM).await? {
+            let row: ReclaimPhys = phys::decode("freed segment", &row).map_err(no_stop)?;
             if let Some((freed_ms, segment)) = key::reclaim_of(&key) {
-                self.reclaimer.add(freed_ms, segment, Txg(0));
+                self.reclaimer.add(freed_ms, segment, row.size, Txg(0));
+                *stored.entry(segment.grant.vdev).or_default() += row.size;
             }
         }
+        self.pool.set_booked(self.dataset, stored);
         let mut grants = Vec::new();
         for (_, row) in self.rows_of(table::GRANT).await? {
             grants.push(phys::decode::<GrantPhys>("grant", &row).map_err(no_stop)?.grant);

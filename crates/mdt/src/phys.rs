@@ -147,6 +147,13 @@ pub struct RefcountPhys {
     pub extra: u32,
 }
 
+/// What a dataset keeps on one vdev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VdevPhys {
+    /// Bytes of records in segments that are not freed yet.
+    pub stored: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReclaimPhys {
     /// Bytes of records.

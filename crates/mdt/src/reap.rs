@@ -71,13 +71,6 @@ impl Mdt {
         }
     }
 
-    pub(crate) fn reap_if_closed(&self, ino: Ino) {
-        match self.open_inodes.lock().get_mut(&ino) {
-            Some(entry) => entry.orphan = true,
-            None => self.reaper.push(ino),
-        }
-    }
-
     /// The background task.
     pub(crate) async fn run_reaper(self: Arc<Self>) {
         loop {

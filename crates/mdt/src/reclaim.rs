@@ -22,14 +22,28 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct Reclaimer {
-    /// By the time of freeing, in milliseconds; with the txg that freed it.
-    queue: Mutex<BTreeMap<(u64, SegmentId), Txg>>,
+    /// By the time of freeing, in milliseconds.
+    queue: Mutex<BTreeMap<(u64, SegmentId), Waiting>>,
     wake: Notify,
 }
 
+struct Waiting {
+    /// The txg that freed it.
+    txg: Txg,
+    /// Bytes of its records.
+    size: u64,
+}
+
+/// A segment whose time has come.
+struct Due {
+    freed_ms: u64,
+    segment: SegmentId,
+    size: u64,
+}
+
 impl Reclaimer {
-    pub fn add(&self, freed_ms: u64, segment: SegmentId, txg: Txg) {
-        self.queue.lock().insert((freed_ms, segment), txg);
+    pub fn add(&self, freed_ms: u64, segment: SegmentId, size: u64, txg: Txg) {
+        self.queue.lock().insert((freed_ms, segment), Waiting { txg, size });
         self.wake.notify_one();
     }
 
@@ -42,10 +56,11 @@ impl Reclaimer {
         self.queue.lock().len()
     }
 
-    fn due(&self, freed_before_ms: u64, durable: Txg) -> Vec<(u64, SegmentId)> {
+    fn due(&self, freed_before_ms: u64, durable: Txg) -> Vec<Due> {
         let queue = self.queue.lock();
         let old = queue.iter().take_while(|((freed_ms, _), _)| *freed_ms <= freed_before_ms);
-        old.filter(|(_, txg)| **txg <= durable).map(|(at, _)| *at).take(BATCH).collect()
+        let due = old.filter(|(_, waiting)| waiting.txg <= durable).take(BATCH);
+        due.map(|(&(freed_ms, segment), waiting)| Due { freed_ms, segment, size: waiting.size }).collect()
     }
 }
 
@@ -85,19 +100,22 @@ impl Mdt {
         if due.is_empty() {
             return Ok(());
         }
-        let ids: Vec<SegmentId> = due.iter().map(|(_, id)| *id).collect();
+        let ids: Vec<SegmentId> = due.iter().map(|due| due.segment).collect();
         self.pool.delete_segments(&ids).await.map_err(pool_error)?;
+        for Due { segment, size, .. } in &due {
+            self.pool.book(segment.grant.dataset, segment.grant.vdev, -(*size as i64));
+        }
         self.counters.segments_deleted.fetch_add(ids.len() as u64, Ordering::Relaxed);
         let drop_rows = |tx: &mut Tx| {
-            for (freed_ms, id) in &due {
-                tx.delete(key::reclaim(*freed_ms, *id));
+            for Due { freed_ms, segment, .. } in &due {
+                tx.delete(key::reclaim(*freed_ms, *segment));
             }
             Ok(())
         };
         self.change_slowly(Vec::new(), &drop_rows).await?;
         let mut queue = self.reclaimer.queue.lock();
-        for at in &due {
-            queue.remove(at);
+        for Due { freed_ms, segment, .. } in &due {
+            queue.remove(&(*freed_ms, *segment));
         }
         Ok(())
     }

@@ -10,15 +10,15 @@ use crate::key::{self, Key};
 use crate::phys::{Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
 use crate::rows::{Loaded, Row, RowStore};
 use std::collections::BTreeMap;
-use tarn_base::{FsError, Ino, SegmentId, Timespec, Txg};
+use tarn_base::{FsError, Ino, SegmentId, Timespec, Txg, VdevId};
 
 /// What must happen once an operation's rows are in the open txg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// The inode has lost its last name: free it when nobody has it open.
+    /// The inode has lost its last name: whoever took it holds it, and it is freed when nobody has it open.
     Orphaned(Ino),
     /// The segment holds nothing any more: its object may go when the time comes.
-    Freed { freed_ms: u64, segment: SegmentId },
+    Freed { freed_ms: u64, segment: SegmentId, size: u64 },
     /// The segment's share of live bytes has fallen.
     Thinned { segment: SegmentId, row: SegmentPhys },
 }
@@ -28,6 +28,8 @@ pub struct Tx<'a> {
     loaded: &'a Loaded,
     pub(crate) writes: BTreeMap<Key, Row>,
     segments: BTreeMap<SegmentId, SegmentPhys>,
+    /// Bytes that segments on these vdevs gained or lost.
+    pub(crate) stored: BTreeMap<VdevId, i64>,
     pub(crate) effects: Vec<Effect>,
     /// The dataset's numbers, as they will be if the operation ends well.
     pub numbers: SuperPhys,
@@ -50,6 +52,7 @@ impl<'a> Tx<'a> {
             loaded,
             writes: BTreeMap::new(),
             segments: BTreeMap::new(),
+            stored: BTreeMap::new(),
             effects: Vec::new(),
             numbers,
             txg,
@@ -132,6 +135,12 @@ impl<'a> Tx<'a> {
         self.segments.get_mut(&id).ok_or_else(|| Stop::damaged("segment row vanished".into()))
     }
 
+    /// Counts bytes that the segment gained or lost.
+    pub(crate) fn count_stored(&mut self, id: SegmentId, bytes: i64) {
+        self.numbers.stored = self.numbers.stored.saturating_add_signed(bytes);
+        *self.stored.entry(id.grant.vdev).or_default() += bytes;
+    }
+
     pub fn now_ms(&self) -> u64 {
         (self.now.sec.max(0) as u64) * 1000 + u64::from(self.now.nsec) / 1_000_000
     }
@@ -143,8 +152,8 @@ impl<'a> Tx<'a> {
             if row.live == 0 {
                 self.delete(key::segment(id));
                 self.put(key::reclaim(freed_ms, id), encode(&crate::phys::ReclaimPhys { size: row.size }));
-                self.numbers.stored = self.numbers.stored.saturating_sub(row.size);
-                self.effects.push(Effect::Freed { freed_ms, segment: id });
+                self.count_stored(id, -(row.size as i64));
+                self.effects.push(Effect::Freed { freed_ms, segment: id, size: row.size });
             } else {
                 self.put(key::segment(id), encode(&row));
                 if row.live < row.size {

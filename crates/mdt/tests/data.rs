@@ -32,7 +32,7 @@ async fn freed_segments_are_deleted_once_durable() {
     w.write(&[(a, 0, 4), (a, 1, 5)], RECORD).await;
     assert_eq!(w.read(a, 1).await, Some(5));
     w.until("the overwritten segment is deleted", async |w| objects(w).await == 2).await;
-    w.mdt.unlink(Ino::ROOT, b"a").wait().await.expect("unlink");
+    w.unlink(Ino::ROOT, "a").await.expect("unlink");
     w.mdt.sync().await.expect("sync");
     w.until("the removed file's segment is deleted", async |w| {
         w.mdt.sync().await.expect("sync");
@@ -70,7 +70,7 @@ async fn half_dead_segments_are_compacted() {
         w.write(&records, RECORD).await;
     }
     for i in (0..64).filter(|i| i % 4 != 0) {
-        w.mdt.unlink(Ino::ROOT, format!("f{i}").as_bytes()).wait().await.expect("unlink");
+        w.unlink(Ino::ROOT, &format!("f{i}")).await.expect("unlink");
     }
     w.mdt.sync().await.expect("sync");
     w.until("only live bytes are left", async |w| {
@@ -96,7 +96,7 @@ async fn shared_records_live_until_their_last_pointer_goes() {
     assert_eq!(w.mdt.usage().live, 3 * RECORD as u64);
     assert_eq!((w.read(b, 2).await, w.read(b, 4).await, w.read(b, 5).await), (Some(1), None, Some(4)));
     w.assert_clean().await;
-    w.mdt.unlink(Ino::ROOT, b"a").wait().await.expect("unlink");
+    w.unlink(Ino::ROOT, "a").await.expect("unlink");
     w.until("the source is reaped", async |w| w.attr(a).await == Err(FsError::Stale)).await;
     assert_eq!(w.mdt.usage().live, 3 * RECORD as u64);
     w.assert_clean().await;
@@ -199,7 +199,7 @@ async fn random_data_matches_a_model() {
                 85..93 => {
                     if let Some(ino) = some(&mut rng, &model) {
                         let (name, _) = model.remove(&ino).expect("chosen");
-                        w.mdt.unlink(Ino::ROOT, name.as_bytes()).wait().await.expect("unlink");
+                        w.unlink(Ino::ROOT, &name).await.expect("unlink");
                     }
                 }
                 93..96 => {

@@ -52,7 +52,7 @@ async fn colliding_names_list_right_in_pages() {
         expected.insert(format!("name{i}"));
     }
     for i in (0..300).step_by(3) {
-        w.mdt.unlink(dir, format!("name{i}").as_bytes()).wait().await.expect("unlink");
+        w.unlink(dir, &format!("name{i}")).await.expect("unlink");
         expected.remove(&format!("name{i}"));
     }
     for page in [1, 7, 1000] {
@@ -81,7 +81,7 @@ async fn renames_keep_counts_right() {
     let file = w.file(a, "file").await;
     let rename = |from, name: &'static str, to, new: &'static str, mode| {
         let mdt = w.mdt.clone();
-        async move { mdt.rename(from, name.as_bytes(), to, new.as_bytes(), mode).wait().await }
+        async move { mdt.rename(from, name.as_bytes(), to, new.as_bytes(), mode).wait().await.map(drop) }
     };
     use RenameMode::*;
     assert_eq!(rename(a, "sub", b, "sub", Replace).await, Ok(()));
@@ -97,7 +97,7 @@ async fn renames_keep_counts_right() {
     w.file(sub, "inside").await;
     w.dir(b, "empty").await;
     assert_eq!(rename(b, "empty", a, "file", Replace).await, Err(FsError::NotEmpty));
-    w.mdt.unlink(sub, b"inside").wait().await.expect("unlink");
+    w.unlink(sub, "inside").await.expect("unlink");
     assert_eq!(rename(b, "empty", a, "file", Replace).await, Ok(()));
     assert_eq!(w.mdt.rmdir(a, b"nothing").wait().await, Err(FsError::NotFound));
     w.assert_clean().await;
@@ -110,7 +110,7 @@ async fn an_open_inode_outlives_its_name_and_a_crash_reclaims_it() {
     let mut w = World::new().await;
     let file = w.file(Ino::ROOT, "file").await;
     w.mdt.open_inode(file).wait().await.expect("open");
-    w.mdt.unlink(Ino::ROOT, b"file").wait().await.expect("unlink");
+    w.unlink(Ino::ROOT, "file").await.expect("unlink");
     assert_eq!(w.attr(file).await.map(|a| a.nlink), Ok(0));
     w.mdt.sync().await.expect("sync");
     w.crash().await;
@@ -183,22 +183,17 @@ async fn random_names_match_a_model() {
                     model.entry(name).or_insert(dir);
                 }
                 30..55 => {
-                    let gone = w.mdt.unlink(Ino::ROOT, name.as_bytes()).wait().await;
+                    let gone = w.unlink(Ino::ROOT, &name).await;
                     assert_eq!(gone.is_ok(), model.get(&name) == Some(&false));
                     model.retain(|n, dir| *n != name || *dir);
                 }
                 55..65 => {
-                    let gone = w.mdt.rmdir(Ino::ROOT, name.as_bytes()).wait().await;
+                    let gone = w.rmdir(Ino::ROOT, &name).await;
                     assert_eq!(gone.is_ok(), model.get(&name) == Some(&true));
                     model.retain(|n, dir| *n != name || !*dir);
                 }
                 65..90 => {
-                    let mode = RenameMode::Replace;
-                    let moved = w
-                        .mdt
-                        .rename(Ino::ROOT, name.as_bytes(), Ino::ROOT, other.as_bytes(), mode)
-                        .wait()
-                        .await;
+                    let moved = w.rename(Ino::ROOT, &name, Ino::ROOT, &other).await;
                     let fits = match (model.get(&name), model.get(&other)) {
                         (Some(_), None) => true,
                         (Some(a), Some(b)) => a == b,

@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use tarn_base::{BlockPtr, SegmentId};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use tarn_base::{BlockPtr, Checksum, SegmentId};
 use tarn_bucket::buffer::Buffer;
 use tokio::sync::watch;
 
@@ -50,10 +51,20 @@ pub(crate) type Flight = watch::Receiver<Outcome>;
 type Flights = Arc<Mutex<HashMap<Key, Flight>>>;
 
 pub(crate) struct RecordCache {
-    cache: Cache<Key, Bytes>,
+    cache: Cache<Key, Arc<Cached>>,
     flights: Flights,
     limit: usize,
     shard: usize,
+    /// Bytes that came in as neighbours and were wanted afterwards.
+    neighbours_used: AtomicU64,
+}
+
+struct Cached {
+    bytes: Bytes,
+    /// Of the stored form: what a reader's pointer must agree with.
+    checksum: Checksum,
+    /// Came in as a neighbour, and nobody has asked for it yet.
+    unasked: AtomicBool,
 }
 
 /// What the cache says to a reader.
@@ -74,15 +85,27 @@ impl RecordCache {
             .with_name("arc")
             .with_shards(shards)
             .with_eviction_config(LruConfig { high_priority_pool_ratio: KEEP_PART })
-            .with_weighter(|_: &Key, value: &Bytes| value.len() + ENTRY)
+            .with_weighter(|_: &Key, value: &Arc<Cached>| value.bytes.len() + ENTRY)
             .build();
-        RecordCache { cache, flights: Flights::default(), limit, shard: limit / shards }
+        RecordCache {
+            cache,
+            flights: Flights::default(),
+            limit,
+            shard: limit / shards,
+            neighbours_used: AtomicU64::new(0),
+        }
     }
 
     pub fn get(&self, ptr: &BlockPtr) -> Option<Bytes> {
         let entry = self.cache.get(&(ptr.segment, ptr.offset))?;
-        let bytes = entry.value();
-        (bytes.len() == ptr.logical as usize).then(|| bytes.clone())
+        let cached = entry.value();
+        if cached.bytes.len() != ptr.logical as usize || cached.checksum != ptr.checksum {
+            return None;
+        }
+        if cached.unasked.load(Relaxed) && cached.unasked.swap(false, Relaxed) {
+            self.neighbours_used.fetch_add(u64::from(ptr.stored), Relaxed);
+        }
+        Some(cached.bytes.clone())
     }
 
     /// Finds the record, or whoever fetches it, or makes it the caller's to fetch.
@@ -109,18 +132,35 @@ impl RecordCache {
     pub fn insert(&self, ptr: &BlockPtr, bytes: &Bytes, caching: Caching, alone: bool) {
         let hint = match caching {
             Caching::Bypass => return,
-            Caching::Keep => Hint::Normal,
+            Caching::Keep | Caching::Together => Hint::Normal,
             Caching::Stream => Hint::Low,
         };
+        let bytes = match caching {
+            Caching::Keep | Caching::Together if !alone => own(bytes),
+            _ => bytes.clone(),
+        };
+        self.put(ptr, bytes, hint, false);
+    }
+
+    /// Puts a record into the cache that nobody has asked for, unless it is there. It is first to leave.
+    pub fn insert_neighbour(&self, ptr: &BlockPtr, bytes: &Bytes, alone: bool) {
+        if !self.cache.contains(&(ptr.segment, ptr.offset)) {
+            self.put(ptr, if alone { bytes.clone() } else { own(bytes) }, Hint::Low, true);
+        }
+    }
+
+    fn put(&self, ptr: &BlockPtr, bytes: Bytes, hint: Hint, unasked: bool) {
         if bytes.len() + ENTRY > self.shard / 3 {
             return;
         }
-        let bytes = match caching {
-            Caching::Keep if !alone => own(bytes),
-            _ => bytes.clone(),
-        };
+        let cached = Cached { bytes, checksum: ptr.checksum, unasked: AtomicBool::new(unasked) };
         let properties = CacheProperties::default().with_hint(hint);
-        self.cache.insert_with_properties((ptr.segment, ptr.offset), bytes, properties);
+        self.cache.insert_with_properties((ptr.segment, ptr.offset), Arc::new(cached), properties);
+    }
+
+    /// Stored bytes that came in as neighbours and were wanted afterwards.
+    pub fn neighbours_used(&self) -> u64 {
+        self.neighbours_used.load(Relaxed)
     }
 
     /// Bytes kept now, and at most.

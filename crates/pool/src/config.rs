@@ -19,6 +19,9 @@ pub struct DatasetConfig {
     /// Leaf vdevs that hold the dataset's metadata objects: placement is by hash over this list, in this order,
     /// and never changes when vdevs are added.
     pub metadata_vdevs: Vec<VdevGuid>,
+    /// Bytes of its segments by vdev, when it was last closed.
+    #[serde(default)]
+    pub stored: BTreeMap<VdevId, u64>,
     /// A destroyed dataset whose segments are still being freed.
     #[serde(default)]
     pub destroying: bool,

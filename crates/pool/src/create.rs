@@ -346,6 +346,7 @@ fn first_config(spec: &CreateSpec, vdevs: &[Arc<Vdev>]) -> PoolConfig {
         created_ms,
         properties: spec.root_properties.clone(),
         metadata_vdevs: vdevs.iter().map(|v| v.guid).collect(),
+        stored: BTreeMap::new(),
         destroying: false,
     };
     PoolConfig {

@@ -27,6 +27,7 @@ mod history;
 mod import;
 mod label;
 mod metadata;
+mod neighbours;
 mod open;
 mod pool;
 mod props;

@@ -7,13 +7,13 @@ use crate::config::{DatasetConfig, PoolConfig};
 use crate::damage::{DamageLog, DamageRecord};
 use crate::label::{self, Features, HostId, Label, LabelState};
 use crate::metadata::MetadataStore;
+use crate::neighbours::Neighbours;
 use crate::props::{PROPERTIES, PropertyValue, check_property, property_info};
-use crate::segment::{SEGMENTS, grant_prefix, parse_directory, parse_key, parse_sequence, segment_key};
-use crate::segment::{SegmentBody, SegmentEntry, SegmentTrailer, TRAILER_LEN};
+use crate::segment::{SEGMENTS, grant_prefix, parse_key, parse_sequence, segment_key};
+use crate::segment::{SegmentBody, SegmentEntry, SegmentTrailer};
 use crate::text::{now_ms, parse_duration, parse_size};
 use crate::vdev::{Vdev, VdevState};
-use crate::{Error, Result, checksum};
-use bytes::Bytes;
+use crate::{Error, Result};
 use futures::future::{join_all, try_join_all};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
@@ -38,6 +38,8 @@ pub struct Space {
 pub enum Caching {
     /// Keep as long as it is used.
     Keep,
+    /// As `Keep`; and it is likely that records beside this one in its segment are wanted next (small files).
+    Together,
     /// Part of a stream: first to go.
     Stream,
     /// Leave no trace (compaction, scrub).
@@ -56,9 +58,12 @@ pub struct Pool {
     vdevs: RwLock<Arc<Vec<Arc<Vdev>>>>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) arc: RecordCache,
+    pub(crate) neighbours: Arc<Neighbours>,
     pub(crate) damage: Arc<DamageLog>,
     allocator: Allocator,
     stores: Mutex<HashMap<DatasetId, Arc<MetadataStore>>>,
+    /// Bytes of segments, by dataset and vdev.
+    booked: Mutex<BTreeMap<DatasetId, BTreeMap<VdevId, u64>>>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -86,12 +91,17 @@ impl Pool {
             vdevs: RwLock::new(Arc::new(parts.vdevs)),
             gate: Arc::new(parts.gate),
             arc: RecordCache::new(parts.memory),
+            neighbours: Arc::default(),
             damage: Arc::default(),
             allocator: Allocator::default(),
             stores: Mutex::default(),
+            booked: Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
         });
         pool.apply_deadline();
+        for dataset in &pool.config().datasets {
+            pool.set_booked(dataset.id, dataset.stored.clone());
+        }
         pool
     }
 
@@ -253,7 +263,7 @@ impl Pool {
         let (id, payload) = (body.id, body.payload);
         let vdev = self.vdev(id.grant.vdev)?;
         vdev.put(&segment_key(id), body.seal(self.guid, self.gate.epoch())).await?;
-        vdev.add_allocated(payload as i64);
+        self.book(id.grant.dataset, id.grant.vdev, payload as i64);
         Ok(())
     }
 
@@ -263,8 +273,8 @@ impl Pool {
         try_join_all(vdevs.iter().map(|vdev| vdev.sync())).await.map(drop)
     }
 
-    /// Deletes segments; one that is not there is no error. The books are the caller's to change
-    /// ([`Pool::add_allocated`]): only it knows how long they were.
+    /// Deletes segments; one that is not there is no error. The books are the caller's to change ([`Pool::book`]):
+    /// only it knows how long they were.
     pub async fn delete_segments(&self, ids: &[SegmentId]) -> Result<()> {
         self.gate.pass()?;
         let mut by_vdev: BTreeMap<VdevId, Vec<String>> = BTreeMap::new();
@@ -314,24 +324,14 @@ impl Pool {
             });
             Error::Damaged(format!("{}: segment {id} ({key}): {problem}", vdev.url()))
         };
-        let trailer = SegmentTrailer::parse(&tail).map_err(&damaged)?;
-        if trailer.id != id || trailer.pool != self.guid {
-            return Err(damaged("its trailer is another segment's".into()));
-        }
-        let (start, len) = (trailer.directory_offset, u64::from(trailer.directory_len));
-        if start.checked_add(len + TRAILER_LEN as u64) != Some(size) {
-            return Err(damaged("its length is wrong".into()));
-        }
-        let tail_start = size - tail.len() as u64;
-        let directory: Bytes = if start >= tail_start {
-            tail.slice((start - tail_start) as usize..(start - tail_start + len) as usize)
+        let trailer = SegmentTrailer::of(id, self.guid, &tail, size).map_err(&damaged)?;
+        let (range, tail_start) = (trailer.directory_range(), size - tail.len() as u64);
+        let directory = if range.start >= tail_start {
+            tail.slice((range.start - tail_start) as usize..(range.end - tail_start) as usize)
         } else {
-            vdev.get(&key, start..start + len).await.map_err(|e| self.fetch_failed(&vdev, id, e))?
+            vdev.get(&key, range).await.map_err(|e| self.fetch_failed(&vdev, id, e))?
         };
-        if checksum::crc32c(&directory) != trailer.directory_crc {
-            return Err(damaged("its directory is damaged".into()));
-        }
-        parse_directory(id, &directory, trailer.entries, start).map_err(damaged)
+        trailer.directory(&directory).map_err(damaged)
     }
 
     /// The store in which a dataset keeps its metadata: two copies of each object where there are two vdevs.
@@ -378,6 +378,7 @@ impl Pool {
         if let Some(store) = self.stores.lock().remove(&dataset.id) {
             store.forget_books();
         }
+        self.set_booked(dataset.id, BTreeMap::new());
         Ok(())
     }
 
@@ -407,18 +408,43 @@ impl Pool {
         join_all(vdevs.iter().map(|vdev| vdev.device.refresh())).await;
     }
 
-    /// Sets a vdev's bytes stored: of segments' payloads and metadata objects.
-    pub fn set_allocated(&self, vdev: VdevId, bytes: u64) {
-        if let Ok(vdev) = self.vdev(vdev) {
-            vdev.set_allocated(bytes);
+    /// Enters what a dataset's segments take into the vdevs' books, in the place of what stood there.
+    pub fn set_booked(&self, dataset: DatasetId, stored: BTreeMap<VdevId, u64>) {
+        let mut booked = self.booked.lock();
+        let before = booked.insert(dataset, stored.clone()).unwrap_or_default();
+        let changes = stored.iter().map(|(vdev, bytes)| (vdev, *bytes as i64));
+        for (vdev, change) in changes.chain(before.iter().map(|(vdev, bytes)| (vdev, -(*bytes as i64)))) {
+            if let Ok(vdev) = self.vdev(*vdev) {
+                vdev.add_allocated(change);
+            }
         }
     }
 
-    /// Adds to a vdev's bytes stored; negative when segments were deleted.
-    pub fn add_allocated(&self, vdev: VdevId, bytes: i64) {
+    /// Enters bytes of segments that were written, or, below zero, deleted.
+    pub fn book(&self, dataset: DatasetId, vdev: VdevId, change: i64) {
+        let mut booked = self.booked.lock();
+        let bytes = booked.entry(dataset).or_default().entry(vdev).or_default();
+        let before = *bytes;
+        *bytes = before.saturating_add_signed(change);
         if let Ok(vdev) = self.vdev(vdev) {
-            vdev.add_allocated(bytes);
+            vdev.add_allocated(*bytes as i64 - before as i64);
         }
+    }
+
+    /// Keeps a dataset's share of the books in the labels, for the time while nobody has it open.
+    pub async fn keep_books(&self, dataset: DatasetId) -> Result<()> {
+        let booked = self.booked.lock().get(&dataset).cloned().unwrap_or_default();
+        let known = |row: &DatasetConfig| row.id == dataset && row.stored != booked;
+        if !self.config().datasets.iter().any(known) {
+            return Ok(());
+        }
+        self.update_config(|config| {
+            if let Some(row) = config.datasets.iter_mut().find(|row| row.id == dataset) {
+                row.stored = booked;
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Bytes that the ARC keeps, and its limit.

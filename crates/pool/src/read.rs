@@ -23,6 +23,8 @@ use tarn_base::{BlockPtr, Checksum, Compression, SegmentId};
 const GAP: u32 = 16 << 10;
 /// Most bytes of one GET, unless a single record is longer.
 const RUN_MAX: u32 = 8 << 20;
+/// Records below this many bytes bring their neighbours.
+const SMALL: usize = 256 << 10;
 /// Work that takes longer than about this is moved off the threads that do I/O: a hop costs 20 to 50 us.
 const INLINE_US: u64 = 200;
 
@@ -58,7 +60,7 @@ fn runs(ptrs: &[BlockPtr], wanted: impl Iterator<Item = usize>) -> Vec<Run> {
 
 /// What a reader wants of each record.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(crate) enum Form {
     Logical,
     Stored,
 }
@@ -78,7 +80,7 @@ fn readable(ptr: &BlockPtr) -> Result<()> {
 }
 
 /// Verifies and unpacks one record; `None` when it is not what was written.
-fn unpack(ptr: &BlockPtr, stored: Bytes, form: Form) -> Option<Bytes> {
+pub(crate) fn unpack(ptr: &BlockPtr, stored: Bytes, form: Form) -> Option<Bytes> {
     if stored.len() != ptr.stored as usize || !checksum::verify(&ptr.checksum, &stored) {
         return None;
     }
@@ -169,8 +171,15 @@ impl Pool {
             let landings: Vec<_> = run.members.iter().filter_map(|&i| mine[i].take()).collect();
             let pool = self.clone();
             let fetch = async move {
-                let results = pool.fetch_run(run.segment, run.start..run.end, &members, Form::Logical).await;
-                let single = members.len() == 1;
+                let range = run.start..run.end;
+                let small = caching == Caching::Together && range.len() < SMALL;
+                let guessed = if small { pool.guess(run.segment, &members).await } else { None };
+                // Whether a record that was not compressed has its memory for itself.
+                let single = members.len() == 1 && guessed.is_none();
+                let results = match guessed {
+                    Some(found) => found.into_iter().map(Ok).collect(),
+                    None => pool.fetch_run(run.segment, range, &members, Form::Logical).await,
+                };
                 for ((ptr, landing), result) in members.iter().zip(landings).zip(&results) {
                     if let Ok(bytes) = result {
                         let own = single || ptr.compression != Compression::Off;

@@ -97,10 +97,6 @@ impl Vdev {
         self.allocated.fetch_add(bytes, Relaxed);
     }
 
-    pub fn set_allocated(&self, bytes: u64) {
-        self.allocated.store(bytes as i64, Relaxed);
-    }
-
     pub fn state(&self) -> VdevState {
         let health = self.health.lock();
         match health.faulted_at {

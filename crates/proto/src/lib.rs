@@ -127,10 +127,20 @@ pub trait Mds: Send + Sync + 'static {
     /// Creates a regular file without a name, open; it is reclaimed when it is closed unless `link` names it.
     fn create_unnamed(&self, cred: Cred, parent: Ino, mode: u32) -> Answer<Attr>;
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Answer<Attr>;
-    /// Removes a name that is not a directory's. An inode without names stays until the last [`Mds::close`].
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<()>;
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<()>;
-    fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], mode: RenameMode) -> Answer<()>;
+    /// Removes a name that is not a directory's. An inode that has lost its last name is answered and counts as open:
+    /// it stays until the last [`Mds::close`], of which the caller owes one more.
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<Option<Ino>>;
+    /// Removes an empty directory; as [`Mds::unlink`].
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<Option<Ino>>;
+    /// Renames; what is replaced fares as in [`Mds::unlink`].
+    fn rename(
+        &self,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Answer<Option<Ino>>;
     fn readlink(&self, ino: Ino) -> Answer<Vec<u8>>;
     /// Up to `max` entries after `cookie` (0: from the start), without `.` and `..`, in cookie order; fewer
     /// only at the end.

@@ -85,15 +85,22 @@ impl Mds for LocalMds {
         self.mdt.link(ino, parent, name)
     }
 
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<Option<Ino>> {
         self.mdt.unlink(parent, name)
     }
 
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<Option<Ino>> {
         self.mdt.rmdir(parent, name)
     }
 
-    fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], mode: RenameMode) -> Answer<()> {
+    fn rename(
+        &self,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Answer<Option<Ino>> {
         self.mdt.rename(from, name, to, new_name, mode)
     }
 

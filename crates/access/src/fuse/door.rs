@@ -104,7 +104,11 @@ impl Filesystem for Door {
         });
     }
 
-    fn forget(&self, _request: &Request, _file: INodeNo, _lookups: u64) {}
+    fn forget(&self, _request: &Request, file: INodeNo, _lookups: u64) {
+        // The kernel gives back all its references when it drops an inode, whose number never comes again if it has
+        // no name: they need no counting.
+        self.client.forget(ino(file));
+    }
 
     fn getattr(&self, request: &Request, file: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         self.attr(request, self.client.getattr(ino(file)), reply);

@@ -185,6 +185,13 @@ impl State {
         Ok(ino)
     }
 
+    fn hold_if_nameless(&mut self, ino: Ino) -> Result<Option<Ino>> {
+        let node = self.node(ino)?;
+        let gone = node.attr.nlink == 0;
+        node.opens += u32::from(gone);
+        Ok(gone.then_some(ino))
+    }
+
     fn create(&mut self, kind: FileKind, mode: u32, now: Timespec) -> Result<Ino> {
         let record_size = self.node(Ino::ROOT)?.attr.record_size;
         let ino = Ino(self.next_ino);
@@ -291,20 +298,27 @@ impl Mds for Served {
             Ok(s.node(ino)?.attr)
         })
     }
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<Option<Ino>> {
         let name = name.to_vec();
-        self.0.answer(move |mds, s| {
+        self.0.answer(move |_, s| {
             let ino = s.unlink(parent, &name)?;
-            mds.drop_if_unused(s, ino);
-            Ok(())
+            s.hold_if_nameless(ino)
         })
     }
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<Option<Ino>> {
         self.unlink(parent, name)
     }
-    fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], mode: RenameMode) -> Answer<()> {
+    fn rename(
+        &self,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Answer<Option<Ino>> {
         let (name, new_name) = (name.to_vec(), new_name.to_vec());
-        self.0.answer(move |mds, s| {
+        self.0.answer(move |_, s| {
+            let mut gone = None;
             let ino = s.entry(from, &name)?;
             let old = s.entry(to, &new_name).ok();
             match (mode, old) {
@@ -317,12 +331,12 @@ impl Mds for Served {
                     s.node(from)?.entries.remove(&name);
                     if let Some(old) = old {
                         s.node(old)?.attr.nlink -= 1;
-                        mds.drop_if_unused(s, old);
+                        gone = s.hold_if_nameless(old)?;
                     }
                 }
             }
             s.node(to)?.entries.insert(new_name, ino);
-            Ok(())
+            Ok(gone)
         })
     }
     fn readlink(&self, ino: Ino) -> Answer<Vec<u8>> {

@@ -170,7 +170,7 @@ pub(crate) fn account_new(tx: &mut Tx, ptr: &BlockPtr, live: bool) -> Outcome<()
     let segment = tx.segment(ptr.segment)?;
     segment.size += stored;
     segment.live += if live { stored } else { 0 };
-    tx.numbers.stored += stored;
+    tx.count_stored(ptr.segment, stored as i64);
     tx.numbers.live += if live { stored } else { 0 };
     Ok(())
 }

@@ -10,17 +10,18 @@ use tarn_base::posix::FileKind;
 use tarn_base::{Answer, FsError, Ino};
 
 impl Mdt {
-    /// Removes a name that is not a directory's.
-    pub fn unlink(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<()> {
+    /// Removes a name that is not a directory's. An inode that has lost its last name is answered, and counts as
+    /// open until [`Mdt::close_inode`].
+    pub fn unlink(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<Option<Ino>> {
         self.remove(parent, name, false)
     }
 
-    /// Removes an empty directory.
-    pub fn rmdir(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<()> {
+    /// Removes an empty directory, and answers as [`Mdt::unlink`] does.
+    pub fn rmdir(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<Option<Ino>> {
         self.remove(parent, name, true)
     }
 
-    fn remove(self: &Arc<Self>, parent: Ino, name: &[u8], directories: bool) -> Answer<()> {
+    fn remove(self: &Arc<Self>, parent: Ino, name: &[u8], directories: bool) -> Answer<Option<Ino>> {
         if let Err(error) = names::check(name) {
             return Answer::err(error);
         }
@@ -36,7 +37,7 @@ impl Mdt {
                 _ => {}
             }
             names::remove(tx, hashing, parent, &name)?;
-            drop_link(tx, entry.ino, &mut inode);
+            let gone = drop_link(tx, entry.ino, &mut inode);
             if directories {
                 dir.nlink -= 1;
             }
@@ -44,13 +45,14 @@ impl Mdt {
             dir.mtime = tx.now;
             dir.ctime = tx.now;
             tx.put_inode(parent, &dir);
-            Ok(())
+            Ok(gone)
         })
     }
 }
 
-/// Takes one name from an inode; with its last one it becomes an orphan. A directory loses both of its links.
-pub(super) fn drop_link(tx: &mut Tx, ino: Ino, inode: &mut InodePhys) {
+/// Takes one name from an inode; with its last one it becomes an orphan, and is answered. A directory loses both of
+/// its links.
+pub(super) fn drop_link(tx: &mut Tx, ino: Ino, inode: &mut InodePhys) -> Option<Ino> {
     inode.nlink = if inode.kind == FileKind::Directory { 0 } else { inode.nlink.saturating_sub(1) };
     inode.ctime = tx.now;
     tx.put_inode(ino, inode);
@@ -58,4 +60,5 @@ pub(super) fn drop_link(tx: &mut Tx, ino: Ino, inode: &mut InodePhys) {
         tx.put(key::orphan(ino), Bytes::new());
         tx.effects.push(Effect::Orphaned(ino));
     }
+    (inode.nlink == 0).then_some(ino)
 }

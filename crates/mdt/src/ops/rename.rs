@@ -18,6 +18,7 @@ struct End<'a> {
 }
 
 impl Mdt {
+    /// Renames. An inode that has lost its last name is answered, and counts as open until [`Mdt::close_inode`].
     pub fn rename(
         self: &Arc<Self>,
         from: Ino,
@@ -25,7 +26,7 @@ impl Mdt {
         to: Ino,
         new_name: &[u8],
         mode: RenameMode,
-    ) -> Answer<()> {
+    ) -> Answer<Option<Ino>> {
         if let Err(error) = names::check(name).and_then(|()| names::check(new_name)) {
             return Answer::err(error);
         }
@@ -37,7 +38,7 @@ impl Mdt {
     }
 }
 
-fn rename(tx: &mut Tx, hashing: Hashing, old: End, new: End, mode: RenameMode) -> Outcome<()> {
+fn rename(tx: &mut Tx, hashing: Hashing, old: End, new: End, mode: RenameMode) -> Outcome<Option<Ino>> {
     directory(tx, old.dir)?;
     directory(tx, new.dir)?;
     let source = names::find(tx, hashing, old.dir, old.name)?.ok_or(Stop::Fail(FsError::NotFound))?;
@@ -49,8 +50,10 @@ fn rename(tx: &mut Tx, hashing: Hashing, old: End, new: End, mode: RenameMode) -
         (RenameMode::NoReplace, Some(_)) => Err(FsError::Exists.into()),
         (RenameMode::Exchange, None) => Err(FsError::NotFound.into()),
         // Two names of one inode: POSIX wants nothing done.
-        (RenameMode::Replace, Some(target)) if target.ino == source.ino => Ok(()),
-        (RenameMode::Exchange, Some(target)) => exchange(tx, hashing, old, new, &source, &target),
+        (RenameMode::Replace, Some(target)) if target.ino == source.ino => Ok(None),
+        (RenameMode::Exchange, Some(target)) => {
+            exchange(tx, hashing, old, new, &source, &target).map(|()| None)
+        }
         (_, target) => replace(tx, hashing, old, new, &source, target),
     }
 }
@@ -74,9 +77,9 @@ fn replace(
     new: End,
     source: &NamePhys,
     target: Option<NamePhys>,
-) -> Outcome<()> {
+) -> Outcome<Option<Ino>> {
     let moves_dir = source.kind == FileKind::Directory;
-    match &target {
+    let gone = match &target {
         Some(target) => {
             let mut gone = tx.inode(target.ino)?;
             match (moves_dir, gone.kind == FileKind::Directory) {
@@ -86,10 +89,13 @@ fn replace(
                 _ => {}
             }
             names::point(tx, hashing, new.dir, new.name, source.ino, source.kind)?;
-            drop_link(tx, target.ino, &mut gone);
+            drop_link(tx, target.ino, &mut gone)
         }
-        None => names::add(tx, hashing, new.dir, new.name, source.ino, source.kind)?,
-    }
+        None => {
+            names::add(tx, hashing, new.dir, new.name, source.ino, source.kind)?;
+            None
+        }
+    };
     names::remove(tx, hashing, old.dir, old.name)?;
     let gained = i64::from(target.is_none());
     // A directory that goes takes its `..` with it; one that comes brings its own.
@@ -97,7 +103,8 @@ fn replace(
     let brings = i64::from(moves_dir);
     adjust(tx, old.dir, -1, -brings)?;
     adjust(tx, new.dir, gained, brings - replaced_dir)?;
-    moved(tx, source.ino, new.dir)
+    moved(tx, source.ino, new.dir)?;
+    Ok(gone)
 }
 
 fn exchange(

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tarn_base::posix::{Attr, Cred, FileKind, NewNode, SetAttr};
+use tarn_base::posix::{Attr, Cred, FileKind, NewNode, RenameMode, SetAttr};
 use tarn_base::{Answer, BlockPtr, DatasetId, FsError, Grant, Ino, RecordOwner, SegmentId, SystemClock, Txg};
 use tarn_mdt::{FileChange, Mdt, MdtOptions};
 use tarn_pool::{CreateSpec, HostId, Pool, SegmentBuilder};
@@ -69,6 +69,27 @@ impl World {
 
     pub async fn dir(&self, parent: Ino, name: &str) -> Ino {
         self.make(parent, name, FileKind::Directory).await.expect("directory").ino
+    }
+
+    /// Removes a name, and keeps nothing open.
+    pub async fn unlink(&self, parent: Ino, name: &str) -> Result<(), FsError> {
+        self.closed(self.mdt.unlink(parent, name.as_bytes()).wait().await)
+    }
+
+    pub async fn rmdir(&self, parent: Ino, name: &str) -> Result<(), FsError> {
+        self.closed(self.mdt.rmdir(parent, name.as_bytes()).wait().await)
+    }
+
+    /// Renames over whatever is there.
+    pub async fn rename(&self, from: Ino, name: &str, to: Ino, new_name: &str) -> Result<(), FsError> {
+        let mode = RenameMode::Replace;
+        let moved = self.mdt.rename(from, name.as_bytes(), to, new_name.as_bytes(), mode);
+        self.closed(moved.wait().await)
+    }
+
+    fn closed(&self, gone: Result<Option<Ino>, FsError>) -> Result<(), FsError> {
+        gone?.into_iter().for_each(|ino| self.mdt.close_inode(ino));
+        Ok(())
     }
 
     /// Writes records of `fill` bytes into one new segment and commits them: `(file, record, byte)`.

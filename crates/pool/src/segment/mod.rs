@@ -16,9 +16,7 @@ mod directory;
 mod trailer;
 
 pub use builder::{SegmentBody, SegmentBuilder};
-pub(crate) use directory::parse as parse_directory;
 pub use trailer::SegmentTrailer;
-pub(crate) use trailer::TRAILER_LEN;
 
 use tarn_base::{BlockPtr, DatasetId, Grant, RecordOwner, SegmentId, VdevId};
 

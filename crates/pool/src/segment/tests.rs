@@ -1,3 +1,4 @@
+use super::directory::parse as parse_directory;
 use super::*;
 use crate::compress::decompress;
 use crate::{checksum, codec};

@@ -1,8 +1,10 @@
 //! The last bytes of a segment.
 
+use super::{SegmentEntry, directory};
 use crate::checksum::crc32c;
 use crate::codec::Fields;
 use bytes::Bytes;
+use std::ops::Range;
 use tarn_base::{Epoch, PoolGuid, SegmentId};
 
 pub(crate) const TRAILER_LEN: usize = 128;
@@ -60,6 +62,37 @@ impl SegmentTrailer {
             return Err("its trailer is damaged".into());
         }
         Self::fields(&bytes[8..]).unwrap_or_else(|| Err("its trailer is damaged".into()))
+    }
+
+    /// The trailer at the end of `tail`, if it belongs to the segment `id` of `pool` in an object of `size` bytes.
+    pub(crate) fn of(
+        id: SegmentId,
+        pool: PoolGuid,
+        tail: &[u8],
+        size: u64,
+    ) -> Result<SegmentTrailer, String> {
+        let trailer = SegmentTrailer::parse(tail)?;
+        if trailer.id != id || trailer.pool != pool {
+            return Err("its trailer is another segment's".into());
+        }
+        let len = u64::from(trailer.directory_len) + TRAILER_LEN as u64;
+        if trailer.directory_offset.checked_add(len) != Some(size) {
+            return Err("its length is wrong".into());
+        }
+        Ok(trailer)
+    }
+
+    /// Where the directory lies in the object, in bytes.
+    pub(crate) fn directory_range(&self) -> Range<u64> {
+        self.directory_offset..self.directory_offset + u64::from(self.directory_len)
+    }
+
+    /// The directory's entries.
+    pub(crate) fn directory(&self, bytes: &[u8]) -> Result<Vec<SegmentEntry>, String> {
+        if crc32c(bytes) != self.directory_crc {
+            return Err("its directory is damaged".into());
+        }
+        directory::parse(self.id, bytes, self.entries, self.directory_offset)
     }
 
     fn fields(bytes: &[u8]) -> Option<Result<SegmentTrailer, String>> {

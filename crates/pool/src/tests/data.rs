@@ -90,6 +90,40 @@ async fn adjacent_records_are_one_get_and_waiters_share_it() {
     assert_eq!(gets(&pool, 0), before);
 }
 
+#[tokio::test]
+async fn small_records_of_one_segment_bring_their_neighbours() {
+    let urls = memory(1);
+    let pool = create(&urls).await;
+    let records: Vec<_> = (0..64).map(|n| data(5000, n, n % 2 == 0)).collect();
+    let id = segment(VdevId(0), 1, 0);
+    let ptrs = write(&pool, id, &records, Compression::Lz4, ChecksumKind::Xxh3).await.unwrap();
+    let before = gets(&pool, 0);
+    for (ptr, record) in ptrs.iter().zip(&records) {
+        assert_eq!(pool.read(&[*ptr], Caching::Together).await.unwrap(), [record.clone()]);
+    }
+    assert_eq!(gets(&pool, 0) - before, 2);
+    // What came along is believed only by who holds the same checksum.
+    let wrong = BlockPtr { checksum: ptrs[8].checksum, ..ptrs[9] };
+    assert!(pool.cached(&wrong).is_none() && pool.cached(&ptrs[9]).is_some());
+
+    // A segment that is damaged in one place gives everything else.
+    let (hurt, other) = (segment(VdevId(0), 1, 1), segment(VdevId(0), 1, 2));
+    for (id, damage) in [(hurt, 5 * 5056 + 100), (other, usize::MAX)] {
+        let ptrs = write(&pool, id, &records, Compression::Off, ChecksumKind::Xxh3).await.unwrap();
+        tamper(&urls[0], &segment_key(id), |bytes| {
+            let at = damage.min(bytes.len() - 200);
+            bytes[at] ^= 1;
+        })
+        .await;
+        for (n, ptr) in ptrs.iter().enumerate() {
+            match pool.read(&[*ptr], Caching::Together).await {
+                Ok(read) => assert_eq!(read, [records[n].clone()]),
+                Err(error) => assert!(n == 5 && matches!(error, Error::Damaged(_)), "{n}: {error}"),
+            }
+        }
+    }
+}
+
 /// Reads every record and the directory of a segment that was changed: right bytes or an error, never wrong ones.
 async fn never_wrong(pool: &Arc<Pool>, ptrs: &[BlockPtr], records: &[Bytes]) -> usize {
     let mut failures = 0;

@@ -34,6 +34,7 @@ fn add_row(config: &mut PoolConfig, name: &str, properties: BTreeMap<String, Str
         created_ms: wiring::now_ms(),
         properties,
         metadata_vdevs: config.vdevs.iter().map(|v| v.guid).collect(),
+        stored: BTreeMap::new(),
         destroying: false,
     });
 }

@@ -54,6 +54,7 @@ mod tests {
             created_ms: 0,
             properties: properties.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
             metadata_vdevs: vec![],
+            stored: Default::default(),
             destroying: false,
         }
     }

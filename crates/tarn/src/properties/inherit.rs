@@ -100,6 +100,7 @@ mod tests {
             created_ms: 0,
             properties: properties.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
             metadata_vdevs: Vec::new(),
+            stored: Default::default(),
             destroying: false,
         };
         rows.iter().enumerate().map(row).collect()

@@ -33,6 +33,7 @@ impl Budget {
 
 pub struct Dataset {
     name: String,
+    pool: Arc<Pool>,
     mdt: Arc<Mdt>,
     client: Arc<Client>,
 }
@@ -52,8 +53,9 @@ impl Dataset {
         let mdt = Mdt::open(pool.clone(), row.id, options).await?;
         let mut options = ClientOptions::new(tokio::runtime::Handle::current());
         options.dirty_max = budget.dirty;
+        options.told_of_forgetting = true;
         let client = Client::new(LocalMds::new(mdt.clone()), pool.clone(), options);
-        Ok(Arc::new(Dataset { name: row.name.clone(), mdt, client }))
+        Ok(Arc::new(Dataset { name: row.name.clone(), pool: pool.clone(), mdt, client }))
     }
 
     pub fn name(&self) -> &str {
@@ -94,7 +96,11 @@ impl Dataset {
     pub async fn close(&self, sink: &dyn Sink) -> Result<()> {
         let total = self.dirty_bytes();
         self.client.shutdown(|left| sink.progress(self.flushing(total, left))).await?;
-        self.mdt.close().await.context("cannot close the metadata database")
+        self.mdt.close().await.context("cannot close the metadata database")?;
+        if let Err(error) = self.pool.keep_books(self.mdt.dataset()).await {
+            tracing::warn!(dataset = self.name, %error, "cannot keep what the dataset occupies in the labels");
+        }
+        Ok(())
     }
 
     pub fn set_properties(&self, values: &BTreeMap<String, String>) -> Result<()> {

@@ -161,6 +161,7 @@ mod tests {
                 created_ms: 0,
                 properties: properties.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
                 metadata_vdevs: vec![],
+                stored: Default::default(),
                 destroying: false,
             },
             usage: Some(Usage { used, referenced: used, pool_free: 1000, inodes: 1 }),
