@@ -4,16 +4,22 @@
 //! than the buckets it is filled from. So large bodies are read into buffers that return here when the last
 //! [`Bytes`] that shows them is dropped, and the next body finds its pages in place.
 //!
+//! Large ones ask for huge pages, which are touched for the first time, and found by the kernel when it copies from
+//! them, at a fraction of the cost.
+//!
 //! Buffers come in classes, four to each doubling, so that at most a quarter of one is unused (and never
 //! touched, so it costs no memory). What lies here unused is bounded; see [`set_idle_limit`].
 
 use bytes::Bytes;
+use memmap2::{Advice, MmapMut};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Bodies smaller than this many bytes come from the allocator, which keeps such memory itself.
 pub const SMALLEST: usize = 64 << 10;
+/// Buffers from this many bytes on are mapped by themselves, as huge pages where the kernel has some.
+const MAPPED: usize = 1 << 20;
 /// Default of [`set_idle_limit`] in bytes.
 pub const DEFAULT_IDLE_LIMIT: usize = 256 << 20;
 
@@ -22,7 +28,7 @@ static IDLE_LIMIT: AtomicUsize = AtomicUsize::new(DEFAULT_IDLE_LIMIT);
 static LENT: AtomicUsize = AtomicUsize::new(0);
 
 struct Idle {
-    classes: BTreeMap<usize, Vec<Box<[u8]>>>,
+    classes: BTreeMap<usize, Vec<Memory>>,
     bytes: usize,
 }
 
@@ -57,9 +63,42 @@ fn class_of(len: usize) -> usize {
     len.div_ceil(step) * step
 }
 
+enum Memory {
+    Heap(Box<[u8]>),
+    Mapped(MmapMut),
+}
+
+impl Memory {
+    /// Zeroed memory. Where it cannot be mapped, it comes from the allocator.
+    fn new(len: usize) -> Memory {
+        if len >= MAPPED
+            && let Ok(mapped) = MmapMut::map_anon(len)
+        {
+            // Advice that is not taken does no harm.
+            let _ = mapped.advise(Advice::HugePage);
+            return Memory::Mapped(mapped);
+        }
+        Memory::Heap(vec![0; len].into_boxed_slice())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Heap(bytes) => bytes,
+            Memory::Mapped(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Heap(bytes) => bytes,
+            Memory::Mapped(bytes) => bytes,
+        }
+    }
+}
+
 /// A buffer being filled; [`Buffer::freeze`] makes it a body.
 pub struct Buffer {
-    memory: Box<[u8]>,
+    memory: Memory,
     len: usize,
 }
 
@@ -67,17 +106,17 @@ impl Buffer {
     /// A buffer that shows `len` bytes of unspecified content.
     pub fn new(len: usize) -> Buffer {
         if len < SMALLEST {
-            return Buffer { memory: vec![0; len].into_boxed_slice(), len };
+            return Buffer { memory: Memory::new(len), len };
         }
         let class = class_of(len);
         let found = {
             let mut idle = IDLE.lock();
             let found = idle.classes.get_mut(&class).and_then(Vec::pop);
-            idle.bytes -= found.as_ref().map_or(0, |memory| memory.len());
+            idle.bytes -= found.as_ref().map_or(0, |memory| memory.bytes().len());
             found
         };
         LENT.fetch_add(class, Relaxed);
-        Buffer { memory: found.unwrap_or_else(|| vec![0; class].into_boxed_slice()), len }
+        Buffer { memory: found.unwrap_or_else(|| Memory::new(class)), len }
     }
 
     /// Shows only the first `len` bytes.
@@ -96,24 +135,24 @@ impl Buffer {
 
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
-        &self.memory[..self.len]
+        &self.memory.bytes()[..self.len]
     }
 }
 
 impl AsMut<[u8]> for Buffer {
     fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[..self.len]
+        &mut self.memory.bytes_mut()[..self.len]
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let class = self.memory.len();
+        let class = self.memory.bytes().len();
         if class < SMALLEST {
             return;
         }
         LENT.fetch_sub(class, Relaxed);
-        let memory = std::mem::take(&mut self.memory);
+        let memory = std::mem::replace(&mut self.memory, Memory::Heap(Box::default()));
         let mut idle = IDLE.lock();
         if idle.bytes + class <= IDLE_LIMIT.load(Relaxed) {
             idle.bytes += class;

@@ -159,7 +159,7 @@ impl Client {
             let advice = stream.on_read(span.offset, span.end - span.offset, limits);
             (advice, stream.on_the_way(span.offset, span.end))
         };
-        self.count_used(advice.let_go);
+        self.let_go(advice.let_go);
         let OpenMode { direct, .. } = file.mode;
         let caching = if direct { Caching::Stream } else { advice.caching };
         for window in advice.fetch {

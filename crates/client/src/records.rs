@@ -35,6 +35,8 @@ pub trait Records: Send + Sync + 'static {
     fn cached(&self, ptr: &BlockPtr) -> Option<Bytes>;
     /// Lets memory have a record that was just written.
     fn insert_cached(&self, ptr: &BlockPtr, logical: Bytes, caching: Caching);
+    /// A stream has passed these records.
+    fn passed(&self, ptrs: &[BlockPtr]);
     /// Verified records, `result[i]` for `ptrs[i]`.
     fn read(
         self: Arc<Self>,
@@ -102,6 +104,10 @@ impl Records for PoolRecords {
 
     fn insert_cached(&self, ptr: &BlockPtr, logical: Bytes, caching: Caching) {
         self.pool.insert_cached(ptr, logical, caching);
+    }
+
+    fn passed(&self, ptrs: &[BlockPtr]) {
+        self.pool.passed(ptrs);
     }
 
     fn read(

@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::inode::Inode;
 use crate::stats::add;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tarn_base::BlockPtr;
 use tarn_pool::Caching;
@@ -62,6 +62,8 @@ struct Window {
 pub(crate) struct Landed {
     done: AtomicBool,
     told: Notify,
+    /// What was fetched, if memory need not have it once the stream has passed.
+    streamed: OnceLock<Vec<BlockPtr>>,
 }
 
 impl Landed {
@@ -98,10 +100,12 @@ pub(crate) struct Limits {
 }
 
 /// What became of windows that a stream let go.
-#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Used {
+#[derive(Default)]
+pub(crate) struct LetGo {
+    /// Bytes of them that were read, in part at least, and that were not.
     pub used: u64,
     pub unused: u64,
+    windows: Vec<Arc<Landed>>,
 }
 
 /// What to do about a read.
@@ -109,7 +113,7 @@ pub(crate) struct Advice {
     /// Ranges to fetch, in bytes, each with what to tell when it is there.
     pub fetch: Vec<(u64, u64, Arc<Landed>)>,
     pub caching: Caching,
-    pub let_go: Used,
+    pub let_go: LetGo,
 }
 
 impl Stream {
@@ -117,7 +121,7 @@ impl Stream {
     pub fn on_read(&mut self, offset: u64, len: u64, limits: Limits) -> Advice {
         let end = (offset + len).min(limits.size);
         let slack = SLACK.max(4 * len).min(limits.unit.max(len));
-        let mut let_go = Used::default();
+        let mut let_go = LetGo::default();
         let first = self.last.is_none();
         let mut ranges = Vec::new();
         if !first && offset <= self.next + slack && end > self.next {
@@ -211,40 +215,46 @@ impl Stream {
     }
 
     /// Lets go of windows that the stream has passed, or that are too many.
-    fn let_go_passed(&mut self, slack: u64, let_go: &mut Used) {
+    fn let_go_passed(&mut self, slack: u64, let_go: &mut LetGo) {
         while let Some(window) = self.windows.front() {
             let passed = window.end + slack <= self.next && (self.hits > 0 || window.used);
             if !passed && self.windows.len() < 4 * STRIDES_AHEAD as usize {
                 break;
             }
-            let_go.count(window);
-            self.windows.pop_front();
+            self.windows.pop_front().into_iter().for_each(|window| let_go.add(window));
         }
     }
 
-    pub fn let_go_all(&mut self) -> Used {
-        let mut used = Used::default();
-        self.windows.drain(..).for_each(|w| used.count(&w));
-        used
+    pub fn let_go_all(&mut self) -> LetGo {
+        let mut let_go = LetGo::default();
+        self.windows.drain(..).for_each(|w| let_go.add(w));
+        let_go
     }
 }
 
-impl Used {
-    fn count(&mut self, window: &Window) {
+impl LetGo {
+    fn add(&mut self, window: Window) {
         let bytes = window.end - window.start;
         if window.used { self.used += bytes } else { self.unused += bytes }
+        self.windows.push(window.landed);
     }
 }
 
 impl Client {
-    pub(crate) fn count_used(&self, used: Used) {
-        add(&self.stats.prefetch_used_bytes, used.used);
-        add(&self.stats.prefetch_unused_bytes, used.unused);
+    /// A stream has let windows go: counts them, and lets memory forget what nobody will ask for again.
+    pub(crate) fn let_go(&self, gone: LetGo) {
+        add(&self.stats.prefetch_used_bytes, gone.used);
+        add(&self.stats.prefetch_unused_bytes, gone.unused);
+        for window in gone.windows {
+            if let Some(ptrs) = window.streamed.get() {
+                self.records.passed(ptrs);
+            }
+        }
     }
 
     /// The handle is closed: what it had fetched is used or not.
     pub(crate) fn end_stream(&self, stream: &mut Stream) {
-        self.count_used(stream.let_go_all());
+        self.let_go(stream.let_go_all());
     }
 
     /// Fetches a window in the background, unless memory has it all.
@@ -272,6 +282,9 @@ impl Client {
             // A failure is found again by whoever really reads there.
             if let Ok(ptrs) = client.map_all(inode.ino, first, count).await {
                 let wanted = client.not_in_memory(&inode, first, &ptrs);
+                if caching == Caching::Stream {
+                    let _ = landed.streamed.set(wanted.clone());
+                }
                 if !wanted.is_empty() {
                     let _ = client.records.clone().read(wanted, caching).await;
                 }

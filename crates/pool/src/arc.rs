@@ -3,8 +3,9 @@
 //! # Memory
 //! The limit is on what the cache keeps alive. A record that was cut out of a longer fetch would keep the whole
 //! fetch alive while counting only its own bytes, so a record that is kept for long gets memory of its own
-//! ([`keep`]); records of a stream stay slices, because they came together and go together, in the order in which
-//! they came. The cache is sharded by key; a shard is at least [`SHARD_MIN`] bytes and takes no record longer than
+//! ([`own`]). Records of a stream stay slices, because they came together and go together: they have a part of the
+//! memory to themselves, which they leave in the order in which they came, or when the reader has passed them. So a
+//! stream throws nothing else out, and its buffers are used again while they are warm. The cache is sharded by key; a shard is at least [`SHARD_MIN`] bytes and takes no record longer than
 //! a third of it, so that one large record cannot throw everything else out.
 //!
 //! # One fetch for several waiters
@@ -16,7 +17,7 @@ use crate::{Caching, Error};
 use bytes::Bytes;
 use foyer::{Cache, CacheBuilder, CacheProperties, Hint, LruConfig};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -29,9 +30,12 @@ const SHARD_MIN: usize = 64 << 20;
 const SHARDS_MAX: usize = 16;
 /// What an entry costs beside its bytes.
 const ENTRY: usize = 256;
-/// Part of the memory for records that are kept as long as they are used; streams share the rest with what falls
-/// out of it.
+/// Part of the cache for records that are kept as long as they are used; neighbours share the rest with what falls out
+/// of it.
 const KEEP_PART: f64 = 0.75;
+/// Streams have this part of the memory, and no more than so many bytes.
+const STREAMS_PART: usize = 4;
+const STREAMS_MAX: usize = 512 << 20;
 
 /// Where a record is. Segment ids are never used again, so what is found under a key is the record.
 pub(crate) type Key = (SegmentId, u32);
@@ -52,11 +56,47 @@ type Flights = Arc<Mutex<HashMap<Key, Flight>>>;
 
 pub(crate) struct RecordCache {
     cache: Cache<Key, Arc<Cached>>,
+    streams: Mutex<Streams>,
     flights: Flights,
     limit: usize,
     shard: usize,
+    streams_limit: usize,
     /// Bytes that came in as neighbours and were wanted afterwards.
     neighbours_used: AtomicU64,
+}
+
+/// Records of streams, in the order in which they came.
+#[derive(Default)]
+struct Streams {
+    records: HashMap<Key, Arc<Cached>>,
+    order: VecDeque<Key>,
+    bytes: usize,
+}
+
+impl Streams {
+    fn insert(&mut self, key: Key, cached: Arc<Cached>, limit: usize) {
+        self.bytes += cached.bytes.len() + ENTRY;
+        if let Some(before) = self.records.insert(key, cached) {
+            self.bytes -= before.bytes.len() + ENTRY;
+        } else {
+            self.order.push_back(key);
+        }
+        while self.bytes > limit
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.drop_record(&oldest);
+        }
+        // Records that were let go leave their keys behind.
+        if self.order.len() > 2 * self.records.len() + 1024 {
+            self.order.retain(|key| self.records.contains_key(key));
+        }
+    }
+
+    fn drop_record(&mut self, key: &Key) {
+        if let Some(gone) = self.records.remove(key) {
+            self.bytes -= gone.bytes.len() + ENTRY;
+        }
+    }
 }
 
 struct Cached {
@@ -76,10 +116,17 @@ pub(crate) enum Lookup {
     Mine(Landing),
 }
 
+impl Cached {
+    fn new(ptr: &BlockPtr, bytes: Bytes, unasked: bool) -> Arc<Cached> {
+        Arc::new(Cached { bytes, checksum: ptr.checksum, unasked: AtomicBool::new(unasked) })
+    }
+}
+
 impl RecordCache {
     /// A cache of at most `limit` bytes.
     pub fn new(limit: u64) -> RecordCache {
-        let limit = limit as usize;
+        let streams_limit = (limit as usize / STREAMS_PART).min(STREAMS_MAX);
+        let limit = limit as usize - streams_limit;
         let shards = (limit / SHARD_MIN).clamp(1, SHARDS_MAX);
         let cache = CacheBuilder::new(limit)
             .with_name("arc")
@@ -89,6 +136,8 @@ impl RecordCache {
             .build();
         RecordCache {
             cache,
+            streams: Mutex::default(),
+            streams_limit,
             flights: Flights::default(),
             limit,
             shard: limit / shards,
@@ -97,8 +146,12 @@ impl RecordCache {
     }
 
     pub fn get(&self, ptr: &BlockPtr) -> Option<Bytes> {
-        let entry = self.cache.get(&(ptr.segment, ptr.offset))?;
-        let cached = entry.value();
+        let key = (ptr.segment, ptr.offset);
+        let streamed = self.streams.lock().records.get(&key).cloned();
+        let cached = match streamed {
+            Some(cached) => cached,
+            None => self.cache.get(&key)?.value().clone(),
+        };
         if cached.bytes.len() != ptr.logical as usize || cached.checksum != ptr.checksum {
             return None;
         }
@@ -130,16 +183,23 @@ impl RecordCache {
 
     /// Puts a record into the cache. `alone` says that its memory holds nothing else.
     pub fn insert(&self, ptr: &BlockPtr, bytes: &Bytes, caching: Caching, alone: bool) {
-        let hint = match caching {
-            Caching::Bypass => return,
-            Caching::Keep | Caching::Together => Hint::Normal,
-            Caching::Stream => Hint::Low,
-        };
-        let bytes = match caching {
-            Caching::Keep | Caching::Together if !alone => own(bytes),
-            _ => bytes.clone(),
-        };
-        self.put(ptr, bytes, hint, false);
+        match caching {
+            Caching::Bypass => {}
+            Caching::Stream => {
+                let cached = Cached::new(ptr, bytes.clone(), false);
+                self.streams.lock().insert((ptr.segment, ptr.offset), cached, self.streams_limit);
+            }
+            Caching::Keep | Caching::Together => {
+                let bytes = if alone { bytes.clone() } else { own(bytes) };
+                self.put(ptr, bytes, Hint::Normal, false);
+            }
+        }
+    }
+
+    /// Forgets records of a stream that has passed them: their memory is warm, and the next ones want it.
+    pub fn passed(&self, ptrs: &[BlockPtr]) {
+        let mut streams = self.streams.lock();
+        ptrs.iter().for_each(|ptr| streams.drop_record(&(ptr.segment, ptr.offset)));
     }
 
     /// Puts a record into the cache that nobody has asked for, unless it is there. It is first to leave.
@@ -153,9 +213,9 @@ impl RecordCache {
         if bytes.len() + ENTRY > self.shard / 3 {
             return;
         }
-        let cached = Cached { bytes, checksum: ptr.checksum, unasked: AtomicBool::new(unasked) };
         let properties = CacheProperties::default().with_hint(hint);
-        self.cache.insert_with_properties((ptr.segment, ptr.offset), Arc::new(cached), properties);
+        let cached = Cached::new(ptr, bytes, unasked);
+        self.cache.insert_with_properties((ptr.segment, ptr.offset), cached, properties);
     }
 
     /// Stored bytes that came in as neighbours and were wanted afterwards.
@@ -165,7 +225,8 @@ impl RecordCache {
 
     /// Bytes kept now, and at most.
     pub fn usage(&self) -> (u64, u64) {
-        (self.cache.usage() as u64, self.limit as u64)
+        let streams = self.streams.lock().bytes;
+        ((self.cache.usage() + streams) as u64, (self.limit + self.streams_limit) as u64)
     }
 }
 

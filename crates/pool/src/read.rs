@@ -119,6 +119,11 @@ impl Pool {
         }
     }
 
+    /// A stream has passed these records: the ARC need not have them any longer.
+    pub fn passed(&self, ptrs: &[BlockPtr]) {
+        self.arc.passed(ptrs);
+    }
+
     /// Reads records: from the ARC, or by as few ranged GETs as their places allow (adjacent records in one
     /// segment are one GET, all GETs in flight together, one fetch for several waiters). Every record is
     /// verified and decompressed; `result[i]` belongs to `ptrs[i]` and has `ptrs[i].logical` bytes.

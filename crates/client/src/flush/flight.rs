@@ -17,6 +17,9 @@ use tokio::sync::OwnedRwLockReadGuard;
 /// A segment that could not be written is tried this often, each time with a new id and wherever the pool says.
 const ATTEMPTS: usize = 3;
 
+/// Bytes of one file that follow each other and were written together: somebody streams them out.
+const STREAM_RUN: usize = 2 << 20;
+
 /// Records on their way.
 pub(crate) struct Flight {
     pub id: u64,
@@ -32,6 +35,15 @@ pub(crate) struct FlightFile {
     pub failures: u64,
     /// Keeps the file's shape, unless whoever started the flight has it exclusively.
     pub _order: Option<OwnedRwLockReadGuard<()>>,
+}
+
+impl FlightFile {
+    /// Whether its records follow each other and have at least so many bytes.
+    fn is_run(&self, bytes: usize) -> bool {
+        let follow = |pair: &[FlightRecord]| pair[0].record + 1 == pair[1].record;
+        let len: usize = self.records.iter().map(|r| r.content.len()).sum();
+        len >= bytes && self.records.windows(2).all(follow)
+    }
 }
 
 pub(crate) struct FlightRecord {
@@ -142,7 +154,9 @@ impl Client {
             let state = file.inode.state.lock();
             (state.record_size as usize, state.size)
         };
-        let caching = if size > STREAMED_MIN { Caching::Stream } else { Caching::Keep };
+        // What was streamed out is in the kernel's page cache, and its buffers are wanted for what comes next.
+        let streamed = size > STREAMED_MIN && file.is_run(STREAM_RUN);
+        let caching = if streamed { Caching::Bypass } else { Caching::Keep };
         // First into the ARC, then out of the dirty ones: readers find them in one or the other.
         for (r, ptr) in file.records.iter().zip(&ptrs) {
             self.records.insert_cached(ptr, compact(r.content.clone(), record_size), caching);

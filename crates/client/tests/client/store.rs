@@ -191,6 +191,11 @@ impl Records for Store {
         self.keep((ptr.segment, ptr.offset), logical);
     }
 
+    fn passed(&self, ptrs: &[BlockPtr]) {
+        let mut inner = self.inner.lock();
+        ptrs.iter().for_each(|ptr| drop(inner.cache.remove(&(ptr.segment, ptr.offset))));
+    }
+
     fn read(
         self: Arc<Self>,
         ptrs: Vec<BlockPtr>,
