@@ -245,6 +245,11 @@ impl Bucket for FaultBucket {
         Ok(spoil(fault, self.inner.get(key, range).await?))
     }
 
+    async fn get_start(&self, key: &str, len: u64) -> Result<Bytes> {
+        let fault = self.before(Operation::Get, key).await?;
+        Ok(spoil(fault, self.inner.get_start(key, len).await?))
+    }
+
     async fn get_tail(&self, key: &str, len: u64) -> Result<(Bytes, u64)> {
         let fault = self.before(Operation::Get, key).await?;
         let (body, size) = self.inner.get_tail(key, len).await?;

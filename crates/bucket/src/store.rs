@@ -87,6 +87,12 @@ pub trait Bucket: Send + Sync + 'static {
     /// no bytes, and may do so without asking the store.
     async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes>;
 
+    /// The object's first `len` bytes (all of it when it is shorter), for a reader who wants nearly the whole: some
+    /// stores send a whole object with half the effort of a part of it, so they may be asked for the whole.
+    async fn get_start(&self, key: &str, len: u64) -> Result<Bytes> {
+        self.get(key, 0..len).await
+    }
+
     /// The last `len` bytes of the object (all of it when it is shorter) and the object's size.
     async fn get_tail(&self, key: &str, len: u64) -> Result<(Bytes, u64)>;
 

@@ -113,6 +113,10 @@ async fn put_and_read(bucket: &Shared) {
     assert_eq!(get(300_000..300_001).await, "");
     assert_eq!(get(1 << 40..1 << 41).await, "");
     assert_eq!(get(5..5).await, "");
+    for len in [10, 20_000, 299_000, 300_000] {
+        assert_eq!(bucket.get_start("dir/object", len).await.unwrap(), whole[..len as usize]);
+    }
+    assert_eq!(bucket.get_start("dir/object", 1 << 30).await.unwrap(), whole);
     let tail = async |len| bucket.get_tail("dir/object", len).await.unwrap();
     assert_eq!(tail(10).await, (whole.slice(299_990..), 300_000));
     assert_eq!(tail(300_000).await, (whole.clone(), 300_000));
@@ -131,6 +135,7 @@ async fn put_and_read(bucket: &Shared) {
 async fn an_empty_object(bucket: &Shared) {
     bucket.put("empty", vec![]).await.unwrap();
     assert_eq!(bucket.get("empty", 0..10).await.unwrap(), "");
+    assert_eq!(bucket.get_start("empty", 10).await.unwrap(), "");
     assert_eq!(bucket.get_tail("empty", 10).await.unwrap(), (Bytes::new(), 0));
     assert_eq!(bucket.head("empty").await.unwrap().size, 0);
     assert!(matches!(bucket.create("empty", vec![]).await, Err(Error::Exists(_))));
@@ -141,6 +146,7 @@ async fn what_is_not_there(bucket: &Shared) {
     for key in ["none", "none/at/all"] {
         for error in [
             bucket.get(key, 0..1).await.err(),
+            bucket.get_start(key, 1).await.err(),
             bucket.get_tail(key, 1).await.err(),
             bucket.get_tail(key, 0).await.err(),
             bucket.head(key).await.err(),

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 /// Buffers below this are the allocator's business.
 const POOLED_MIN: usize = 32 << 10;
-/// The free list keeps at most this much, in bytes.
-const POOLED_BYTES: usize = 128 << 20;
+/// The free list keeps at most this much, in bytes: about what waits in memory while somebody writes without a pause.
+const POOLED_BYTES: usize = 256 << 20;
 /// A record's first buffer, in bytes.
 const FIRST: usize = 4 << 10;
 

@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub dirty: BTreeMap<u64, Dirty>,
     /// Dirty records that are not in flight.
     pub idle: BTreeSet<u64>,
+    /// Dirty records in flight that were written again since.
+    pub rewritten: BTreeSet<u64>,
     /// Sum of the lengths of dirty records.
     pub dirty_bytes: u64,
     /// Flights that hold records of this file, in the order in which they must commit.
@@ -140,6 +142,7 @@ impl Inode {
                 seq: 0,
                 dirty: BTreeMap::new(),
                 idle: BTreeSet::new(),
+                rewritten: BTreeSet::new(),
                 dirty_bytes: 0,
                 flights: BTreeSet::new(),
                 failures: 0,
@@ -245,6 +248,7 @@ impl State {
         let mut kept = rest.split_off(&end);
         self.dirty.append(&mut kept);
         self.idle.retain(|r| *r < first || *r >= end);
+        self.rewritten.retain(|r| *r < first || *r >= end);
         self.revoke_loads(|r| r >= first && r < end);
         let dropped: u64 = rest.values().map(|d| d.buf.len() as u64).sum();
         self.dirty_bytes -= dropped;
@@ -258,6 +262,7 @@ impl State {
         match &mut dirty.flight {
             Some(flight) => {
                 flight.next_since.get_or_insert(seq);
+                self.rewritten.insert(record);
                 false
             }
             None => self.idle.insert(record),

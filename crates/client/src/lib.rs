@@ -16,6 +16,7 @@ mod attrs;
 mod buffer;
 mod client;
 mod copy;
+mod distance;
 mod flush;
 mod inode;
 mod locks;

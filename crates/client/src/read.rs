@@ -133,6 +133,7 @@ impl Client {
             return Answer::ok(buf);
         }
         add(&self.stats.reads_pending, 1);
+        file.stream.lock().waited();
         let client = self.clone();
         Answer::pending(async move {
             for window in on_the_way {
@@ -152,7 +153,8 @@ impl Client {
     ) -> (Caching, Vec<Arc<crate::zfetch::Landed>>) {
         let size = file.inode.state.lock().size;
         let unit = self.records.segment_size().max(span.record_size);
-        let limits = Limits { size, unit, max: self.options.prefetch_max };
+        let now = self.options.clock.monotonic();
+        let limits = Limits { size, unit, max: self.options.prefetch_max, now };
         let (advice, on_the_way) = {
             let mut stream = file.stream.lock();
             let stream: &mut Stream = &mut stream;

@@ -2,9 +2,9 @@
 //!
 //! A handle's reads are *sequential* when each begins where the furthest one ended, give or take a slack: the
 //! kernel sends several requests of its own readahead at once and they arrive in any order. Behind the first
-//! read that continues another, whole segments ahead are fetched, each as one *window*; the distance is four
-//! times what the stream has consumed, between one segment and `prefetch_max`. So a reader of a few records
-//! costs little, and a reader of a large file soon keeps many buckets busy whatever their latency.
+//! read that continues another, whole segments ahead are fetched, each as one *window*, at most four times as
+//! far as the stream has come, so that a reader of a few records costs little; how far beyond that is
+//! `distance`'s to find out.
 //!
 //! Reads at a constant *stride*, forward or backward, have their next ranges fetched as windows of their own
 //! length. A file smaller than a segment is fetched whole by the first read at its start.
@@ -12,17 +12,21 @@
 //! A read that falls into a window on its way waits for the window rather than asking the bucket again.
 
 use crate::client::Client;
+use crate::distance::Distance;
 use crate::inode::Inode;
 use crate::stats::add;
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tarn_base::BlockPtr;
 use tarn_pool::Caching;
 use tokio::sync::Notify;
 
 /// How far from its place a read may be and still belong to a sequence, in bytes, at least.
 const SLACK: u64 = 1 << 20;
+/// Segments ahead of a stream, at least.
+const LEAST_AHEAD: u64 = 2;
 /// Equal strides in a row before they are believed, and most ranges fetched ahead.
 const STRIDES_BELIEVED: u32 = 2;
 const STRIDES_AHEAD: u64 = 32;
@@ -31,7 +35,7 @@ pub(crate) const STREAMED_MIN: u64 = 16 << 20;
 /// Files up to this many bytes that are read from their start are taken for one of many.
 const TOGETHER_MAX: u64 = 128 << 10;
 /// All handles together may have this many times `prefetch_max` on its way.
-const HANDLES_SHARE: u64 = 4;
+const HANDLES_SHARE: u64 = 2;
 
 /// How one handle reads.
 #[derive(Default)]
@@ -40,6 +44,7 @@ pub(crate) struct Stream {
     start: u64,
     next: u64,
     hits: u32,
+    distance: Distance,
     /// Windows were made up to here.
     ahead: u64,
     last: Option<u64>,
@@ -97,6 +102,8 @@ pub(crate) struct Limits {
     /// A segment.
     pub unit: u64,
     pub max: u64,
+    /// The moment of the read.
+    pub now: Duration,
 }
 
 /// What became of windows that a stream let go.
@@ -137,6 +144,7 @@ impl Stream {
             self.next = end;
             self.ahead = 0;
             self.hits = 0;
+            self.distance.begin(offset, limits.now);
             if first && offset == 0 && limits.size <= limits.unit {
                 ranges.push((0, limits.size));
                 self.ahead = limits.size;
@@ -167,7 +175,8 @@ impl Stream {
     }
 
     fn look_ahead(&mut self, limits: Limits, ranges: &mut Vec<(u64, u64)>) {
-        let distance = (4 * (self.next - self.start)).clamp(limits.unit.min(limits.max), limits.max);
+        let found = self.distance.at(self.next, limits.now, LEAST_AHEAD * limits.unit, limits.max);
+        let distance = (4 * (self.next - self.start)).clamp(limits.unit.min(limits.max), found);
         let target = (self.next + distance).min(limits.size);
         self.ahead = self.ahead.max(self.next);
         while self.ahead < target {
@@ -208,6 +217,11 @@ impl Stream {
         }
     }
 
+    /// A read had to wait.
+    pub fn waited(&mut self) {
+        self.distance.waited();
+    }
+
     /// Windows that are still on their way and cover any of a range.
     pub fn on_the_way(&self, offset: u64, end: u64) -> Vec<Arc<Landed>> {
         let covers = |w: &&Window| w.start < end && offset < w.end && !w.landed.is_set();
@@ -235,7 +249,11 @@ impl Stream {
 impl LetGo {
     fn add(&mut self, window: Window) {
         let bytes = window.end - window.start;
-        if window.used { self.used += bytes } else { self.unused += bytes }
+        if window.used {
+            self.used += bytes
+        } else {
+            self.unused += bytes
+        }
         self.windows.push(window.landed);
     }
 }
@@ -317,7 +335,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn limits(size: u64) -> Limits {
-        Limits { size, unit: 4 * MIB, max: 64 * MIB }
+        Limits { size, unit: 4 * MIB, max: 64 * MIB, now: Duration::ZERO }
     }
 
     fn ranges(advice: &Advice) -> Vec<(u64, u64)> {
@@ -330,10 +348,13 @@ mod tests {
         let l = limits(1 << 30);
         assert!(stream.on_read(0, MIB, l).fetch.is_empty());
         assert_eq!(ranges(&stream.on_read(MIB, MIB, l)), [(2, 4), (4, 8), (8, 12)]);
-        for at in 2..100 {
-            stream.on_read(at * MIB, MIB, l);
+        for at in 2..1000 {
+            // A store that has as much to give as it is asked for.
+            let now = Duration::from_secs_f64(100.0 - 100.0 / at as f64);
+            stream.waited();
+            stream.on_read(at * MIB, MIB, Limits { now, ..l });
         }
-        assert_eq!(stream.ahead, 164 * MIB);
+        assert_eq!(stream.ahead, 1000 * MIB + 64 * MIB);
         let used = stream.let_go_all();
         assert!(used.unused <= 68 * MIB && used.used > 0);
     }

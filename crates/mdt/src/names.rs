@@ -11,7 +11,7 @@ use crate::tx::Tx;
 use crate::{Outcome, Stop};
 use tarn_base::posix::{FileKind, NAME_MAX};
 use tarn_base::{FsError, Ino};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
 /// Bits of the hash that are kept, unless a test keeps fewer to force collisions.
 pub const HASH_BITS: u8 = 47;
@@ -29,7 +29,7 @@ pub fn check(name: &[u8]) -> Result<(), FsError> {
 
 /// The hash of a name in the dataset whose numbers the transaction holds.
 pub fn hash(seed: u64, bits: u8, name: &[u8]) -> u64 {
-    let hash = xxh3_64_with_seed(name, seed) >> (64 - u32::from(bits));
+    let hash = XxHash3_64::oneshot_with_seed(seed, name) >> (64 - u32::from(bits));
     hash.max(1)
 }
 

@@ -20,7 +20,7 @@ use quick_cache::{Weighter, unsync::Cache};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::Txg;
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 /// A row's value; `None`: known to be absent.
 pub type Row = Option<Bytes>;
@@ -68,7 +68,7 @@ impl RowStore {
     }
 
     fn shard_index(key: &[u8]) -> usize {
-        xxh3_64(key::shard_bytes(key)) as usize % SHARDS
+        XxHash3_64::oneshot(key::shard_bytes(key)) as usize % SHARDS
     }
 
     fn shard(&self, key: &[u8]) -> &Mutex<Shard> {

@@ -10,17 +10,16 @@
 //!
 //! # One fetch for several waiters
 //! Whoever wants a record that is not there enters a [`Flight`] under its key and fetches it; whoever finds a
-//! flight waits for it. The one who fetches holds a [`Landing`], which tells the waiters the outcome, also when it
-//! is dropped half-way (the caller went away): they then fetch for themselves.
+//! flight waits for its end, and looks again. The one who fetches holds a [`Landing`] for all that it wants of one
+//! segment; when that is dropped, at the end or half-way (the caller went away), the waiters are told.
 
-use crate::{Caching, Error};
+use crate::Caching;
 use bytes::Bytes;
 use foyer::{Cache, CacheBuilder, CacheProperties, Hint, LruConfig};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use tarn_base::{BlockPtr, Checksum, SegmentId};
 use tarn_bucket::buffer::Buffer;
 use tokio::sync::watch;
@@ -40,17 +39,8 @@ const STREAMS_MAX: usize = 512 << 20;
 /// Where a record is. Segment ids are never used again, so what is found under a key is the record.
 pub(crate) type Key = (SegmentId, u32);
 
-/// What became of a fetch; `None` while it lasts.
-type Outcome = Option<Result<Bytes, FlightError>>;
-
-#[derive(Clone)]
-pub(crate) enum FlightError {
-    Failed(Error),
-    /// The one who fetched went away.
-    Abandoned,
-}
-
-pub(crate) type Flight = watch::Receiver<Outcome>;
+/// A fetch under way: it has ended when the other end of this is gone.
+pub(crate) type Flight = watch::Receiver<()>;
 
 type Flights = Arc<Mutex<HashMap<Key, Flight>>>;
 
@@ -58,6 +48,8 @@ pub(crate) struct RecordCache {
     cache: Cache<Key, Arc<Cached>>,
     streams: Mutex<Streams>,
     flights: Flights,
+    /// Counts fetches that ended.
+    landed: Arc<AtomicU64>,
     limit: usize,
     shard: usize,
     streams_limit: usize,
@@ -107,13 +99,14 @@ struct Cached {
     unasked: AtomicBool,
 }
 
-/// What the cache says to a reader.
-pub(crate) enum Lookup {
-    Hit(Bytes),
-    /// Somebody fetches it already.
-    Joined(Flight),
-    /// The caller is to fetch it.
-    Mine(Landing),
+/// What the cache does not have of a reader's records.
+#[derive(Default)]
+pub(crate) struct Missing {
+    /// The caller is to fetch these, by their places in the caller's list, of one segment after another; and to drop the
+    /// landing when what is to be cached of them is in the cache.
+    pub mine: Vec<(Landing, Vec<usize>)>,
+    /// Somebody fetches the others already.
+    pub others: Vec<Flight>,
 }
 
 impl Cached {
@@ -139,6 +132,7 @@ impl RecordCache {
             streams: Mutex::default(),
             streams_limit,
             flights: Flights::default(),
+            landed: Arc::default(),
             limit,
             shard: limit / shards,
             neighbours_used: AtomicU64::new(0),
@@ -161,24 +155,55 @@ impl RecordCache {
         Some(cached.bytes.clone())
     }
 
-    /// Finds the record, or whoever fetches it, or makes it the caller's to fetch.
-    pub fn lookup(&self, ptr: &BlockPtr) -> Lookup {
-        if let Some(bytes) = self.get(ptr) {
-            return Lookup::Hit(bytes);
-        }
-        let key = (ptr.segment, ptr.offset);
-        match self.flights.lock().entry(key) {
-            Entry::Occupied(flight) => Lookup::Joined(flight.get().clone()),
-            Entry::Vacant(free) => {
-                // A fetch may have ended between the two looks.
-                if let Some(bytes) = self.get(ptr) {
-                    return Lookup::Hit(bytes);
-                }
-                let (tell, flight) = watch::channel(None);
-                free.insert(flight);
-                Lookup::Mine(Landing { key, tell, flights: self.flights.clone() })
+    /// Finds records, or whoever fetches them, or makes them the caller's to fetch.
+    pub fn lookup(&self, ptrs: &[BlockPtr], found: &mut [Option<Bytes>]) -> Missing {
+        let landed = self.landed.load(Acquire);
+        let mut absent = Vec::new();
+        for (i, (ptr, found)) in ptrs.iter().zip(found.iter_mut()).enumerate() {
+            if found.is_none() {
+                *found = self.get(ptr);
+            }
+            if found.is_none() {
+                absent.push(i);
             }
         }
+        let mut missing = Missing::default();
+        if absent.is_empty() {
+            return missing;
+        }
+        let mut flights = self.flights.lock();
+        // A fetch may have ended between the two looks.
+        let look_again = self.landed.load(Acquire) != landed;
+        for i in absent {
+            let ptr = &ptrs[i];
+            let key = (ptr.segment, ptr.offset);
+            if let Some(flight) = flights.get(&key) {
+                let mine = |(landing, _): &(Landing, Vec<usize>)| flight.same_channel(&landing.told);
+                if let Some((_, places)) = missing.mine.iter_mut().find(|landing| mine(landing)) {
+                    // The same record once more.
+                    places.push(i);
+                } else if !missing.others.iter().any(|other| other.same_channel(flight)) {
+                    missing.others.push(flight.clone());
+                }
+                continue;
+            }
+            if look_again {
+                found[i] = self.get(ptr);
+                if found[i].is_some() {
+                    continue;
+                }
+            }
+            let at = missing.mine.iter().position(|(landing, _)| landing.segment == ptr.segment);
+            let at = at.unwrap_or_else(|| {
+                missing.mine.push((Landing::new(ptr.segment, self), Vec::new()));
+                missing.mine.len() - 1
+            });
+            let (landing, places) = &mut missing.mine[at];
+            landing.offsets.push(ptr.offset);
+            places.push(i);
+            flights.insert(key, landing.told.clone());
+        }
+        missing
     }
 
     /// Puts a record into the cache. `alone` says that its memory holds nothing else.
@@ -223,6 +248,10 @@ impl RecordCache {
         self.neighbours_used.load(Relaxed)
     }
 
+    pub fn for_streams(&self) -> u64 {
+        self.streams_limit as u64
+    }
+
     /// Bytes kept now, and at most.
     pub fn usage(&self) -> (u64, u64) {
         let streams = self.streams.lock().bytes;
@@ -237,36 +266,38 @@ fn own(bytes: &Bytes) -> Bytes {
     buffer.freeze()
 }
 
-/// The duty to tell how a fetch ended.
+/// The duty to fetch records of one segment. Dropping it tells those who wait that it has ended, however it did: they
+/// look again, and fetch for themselves what they do not find.
 pub(crate) struct Landing {
-    key: Key,
-    tell: watch::Sender<Outcome>,
+    segment: SegmentId,
+    offsets: Vec<u32>,
+    told: Flight,
     flights: Flights,
+    landed: Arc<AtomicU64>,
+    _end: watch::Sender<()>,
 }
 
 impl Landing {
-    /// Tells the waiters. What is to be cached must be in the cache already.
-    pub fn land(self, result: Result<Bytes, Error>) {
-        self.flights.lock().remove(&self.key);
-        self.tell.send_replace(Some(result.map_err(FlightError::Failed)));
+    fn new(segment: SegmentId, cache: &RecordCache) -> Landing {
+        let (end, told) = watch::channel(());
+        let (flights, landed) = (cache.flights.clone(), cache.landed.clone());
+        Landing { segment, offsets: Vec::new(), told, flights, landed, _end: end }
     }
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        if self.tell.borrow().is_none() {
-            self.flights.lock().remove(&self.key);
-            self.tell.send_replace(Some(Err(FlightError::Abandoned)));
+        let mut flights = self.flights.lock();
+        for offset in &self.offsets {
+            flights.remove(&(self.segment, *offset));
         }
+        self.landed.fetch_add(1, Release);
     }
 }
 
-/// Waits for somebody else's fetch.
-pub(crate) async fn arrival(mut flight: Flight) -> Result<Bytes, FlightError> {
-    match flight.wait_for(Option::is_some).await {
-        Ok(outcome) => outcome.clone().unwrap_or(Err(FlightError::Abandoned)),
-        Err(_) => Err(FlightError::Abandoned),
-    }
+/// Waits for the end of somebody else's fetch, which has a deadline.
+pub(crate) async fn arrival(mut flight: Flight) {
+    while flight.changed().await.is_ok() {}
 }
 
 #[cfg(test)]
@@ -318,19 +349,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiters_learn_how_the_fetch_ended_even_if_it_was_abandoned() {
+    async fn waiters_are_told_of_the_end_even_if_the_fetch_was_abandoned() {
         let arc = RecordCache::new(64 << 20);
-        let p = ptr(0, 3);
-        let Lookup::Mine(landing) = arc.lookup(&p) else { panic!() };
-        let Lookup::Joined(flight) = arc.lookup(&p) else { panic!() };
+        let ptrs = [ptr(0, 3), ptr(64, 3), ptr(0, 3)];
+        let mut found = vec![None; 3];
+        let mut first = arc.lookup(&ptrs, &mut found);
+        let (landing, places) = first.mine.pop().unwrap();
+        assert_eq!((places, first.mine.len(), first.others.len()), (vec![0, 1, 2], 0, 0));
+        let mut waits = arc.lookup(&ptrs, &mut found);
+        assert!(waits.mine.is_empty() && waits.others.len() == 1);
         drop(landing);
-        assert!(matches!(arrival(flight).await, Err(FlightError::Abandoned)));
-        let Lookup::Mine(landing) = arc.lookup(&p) else { panic!() };
-        let Lookup::Joined(flight) = arc.lookup(&p) else { panic!() };
+        arrival(waits.others.pop().unwrap()).await;
+        let mut again = arc.lookup(&ptrs, &mut found);
+        let (landing, _) = again.mine.pop().unwrap();
         let bytes = Bytes::from_static(b"abc");
-        arc.insert(&p, &bytes, Caching::Keep, true);
-        landing.land(Ok(bytes.clone()));
-        assert!(matches!(arrival(flight).await, Ok(b) if b == bytes));
-        assert!(matches!(arc.lookup(&p), Lookup::Hit(_)));
+        arc.insert(&ptrs[0], &bytes, Caching::Keep, true);
+        drop(landing);
+        let rest = arc.lookup(&ptrs, &mut found);
+        assert_eq!(rest.mine[0].1, [1]);
+        assert_eq!((&found[0], &found[2]), (&Some(bytes.clone()), &Some(bytes)));
     }
 }

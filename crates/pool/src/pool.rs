@@ -452,6 +452,11 @@ impl Pool {
         self.arc.usage()
     }
 
+    /// Bytes of the ARC that streams have for themselves.
+    pub fn arc_for_streams(&self) -> u64 {
+        self.arc.for_streams()
+    }
+
     /// Remembers damage for `status -v`: whoever knows whose record it was tells.
     pub fn note_error(&self, record: DamageRecord) {
         self.damage.note(record);

@@ -7,13 +7,14 @@
 //! A record that does not verify is fetched once more by itself: the error may have happened on the way. If it is
 //! wrong again it is damaged in the bucket, and that is counted, noted and reported; wrong bytes are never given.
 
-use crate::arc::{FlightError, Landing, Lookup, arrival};
+use crate::arc::{Landing, Missing, arrival};
 use crate::damage::DamageRecord;
 use crate::segment::segment_key;
 use crate::vdev::Vdev;
 use crate::{Caching, Error, Pool, Result, checksum, compress};
 use bytes::Bytes;
 use futures::future::join_all;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tarn_base::block::flag;
@@ -23,6 +24,8 @@ use tarn_base::{BlockPtr, Checksum, Compression, SegmentId};
 const GAP: u32 = 16 << 10;
 /// Most bytes of one GET, unless a single record is longer.
 const RUN_MAX: u32 = 8 << 20;
+/// A segment is asked for whole only from this many bytes on.
+const WHOLE_MIN: u64 = 1 << 20;
 /// Records below this many bytes bring their neighbours.
 const SMALL: usize = 256 << 10;
 /// Work that takes longer than about this is moved off the threads that do I/O: a hop costs 20 to 50 us.
@@ -128,70 +131,45 @@ impl Pool {
     /// segment are one GET, all GETs in flight together, one fetch for several waiters). Every record is
     /// verified and decompressed; `result[i]` belongs to `ptrs[i]` and has `ptrs[i].logical` bytes.
     pub async fn read(self: &Arc<Self>, ptrs: &[BlockPtr], caching: Caching) -> Result<Vec<Bytes>> {
+        ptrs.iter().try_for_each(readable)?;
         let mut found: Vec<Option<Bytes>> = vec![None; ptrs.len()];
-        loop {
-            let mut mine: Vec<Option<Landing>> = Vec::with_capacity(ptrs.len());
-            mine.resize_with(ptrs.len(), || None);
-            let mut others = Vec::new();
-            for (i, ptr) in ptrs.iter().enumerate() {
-                if found[i].is_some() {
-                    continue;
-                }
-                match self.arc.lookup(ptr) {
-                    Lookup::Hit(bytes) => found[i] = Some(bytes),
-                    Lookup::Joined(flight) => others.push((i, flight)),
-                    Lookup::Mine(landing) => {
-                        readable(ptr)?;
-                        mine[i] = Some(landing);
-                    }
-                }
-            }
-            self.fetch_mine(ptrs, mine, caching, &mut found).await?;
-            let mut again = false;
-            for (i, flight) in others {
-                match arrival(flight).await {
-                    Ok(bytes) if bytes.len() == ptrs[i].logical as usize => found[i] = Some(bytes),
-                    Err(FlightError::Failed(error)) => return Err(error),
-                    Ok(_) | Err(FlightError::Abandoned) => again = true,
-                }
-            }
-            if !again {
-                return Ok(found.into_iter().flatten().collect());
-            }
+        let Missing { mine, others } = self.arc.lookup(ptrs, &mut found);
+        let mut fetches = Vec::new();
+        for (landing, places) in mine {
+            let landing = Some(Arc::new(landing));
+            fetches.extend(runs(ptrs, places.into_iter()).into_iter().map(|run| (run, landing.clone())));
         }
+        self.fetch(ptrs, fetches, caching, &mut found).await?;
+        if !others.is_empty() {
+            for flight in others {
+                arrival(flight).await;
+            }
+            // What did not come by them is fetched here, even if others do the same: nobody waits twice.
+            let absent = (0..ptrs.len()).filter(|&i| {
+                found[i] = found[i].take().or_else(|| self.arc.get(&ptrs[i]));
+                found[i].is_none()
+            });
+            let fetches = runs(ptrs, absent).into_iter().map(|run| (run, None)).collect();
+            self.fetch(ptrs, fetches, caching, &mut found).await?;
+        }
+        Ok(found.into_iter().flatten().collect())
     }
 
-    /// Fetches what fell to this reader, and tells those who wait for it.
-    async fn fetch_mine(
+    /// Fetches what fell to this reader. The landings go when what was fetched is in the ARC.
+    async fn fetch(
         self: &Arc<Self>,
         ptrs: &[BlockPtr],
-        mut mine: Vec<Option<Landing>>,
+        fetches: Vec<(Run, Option<Arc<Landing>>)>,
         caching: Caching,
         found: &mut [Option<Bytes>],
     ) -> Result<()> {
-        let runs = runs(ptrs, (0..ptrs.len()).filter(|&i| mine[i].is_some()));
-        let alone = runs.len() == 1;
-        let fetches = runs.into_iter().map(|run| {
+        let alone = fetches.len() == 1;
+        let fetches = fetches.into_iter().map(|(run, landing)| {
             let members: Vec<BlockPtr> = run.members.iter().map(|&i| ptrs[i]).collect();
-            let landings: Vec<_> = run.members.iter().filter_map(|&i| mine[i].take()).collect();
             let pool = self.clone();
             let fetch = async move {
-                let range = run.start..run.end;
-                let small = caching == Caching::Together && range.len() < SMALL;
-                let guessed = if small { pool.guess(run.segment, &members).await } else { None };
-                // Whether a record that was not compressed has its memory for itself.
-                let single = members.len() == 1 && guessed.is_none();
-                let results = match guessed {
-                    Some(found) => found.into_iter().map(Ok).collect(),
-                    None => pool.fetch_run(run.segment, range, &members, Form::Logical).await,
-                };
-                for ((ptr, landing), result) in members.iter().zip(landings).zip(&results) {
-                    if let Ok(bytes) = result {
-                        let own = single || ptr.compression != Compression::Off;
-                        pool.arc.insert(ptr, bytes, caching, own);
-                    }
-                    landing.land(result.clone());
-                }
+                let results = pool.fetch_members(run.segment, run.start..run.end, &members, caching).await;
+                drop(landing);
                 (run.members, results)
             };
             async move {
@@ -211,6 +189,30 @@ impl Pool {
             }
         }
         first_error.map_or(Ok(()), Err)
+    }
+
+    /// Records that lie together, by one GET, into the ARC.
+    async fn fetch_members(
+        self: &Arc<Self>,
+        segment: SegmentId,
+        range: Range<u32>,
+        members: &[BlockPtr],
+        caching: Caching,
+    ) -> Vec<Result<Bytes>> {
+        let small = caching == Caching::Together && range.len() < SMALL;
+        let guessed = if small { self.guess(segment, members).await } else { None };
+        // Whether a record that was not compressed has its memory for itself.
+        let single = members.len() == 1 && guessed.is_none();
+        let results = match guessed {
+            Some(found) => found.into_iter().map(Ok).collect(),
+            None => self.fetch_run(segment, range, members, Form::Logical).await,
+        };
+        for (ptr, result) in members.iter().zip(&results) {
+            if let Ok(bytes) = result {
+                self.arc.insert(ptr, bytes, caching, single || ptr.compression != Compression::Off);
+            }
+        }
+        results
     }
 
     /// A record's stored bytes, verified but not decompressed (compaction). Leaves no trace in the ARC.
@@ -234,7 +236,7 @@ impl Pool {
     async fn fetch_run(
         &self,
         segment: SegmentId,
-        range: std::ops::Range<u32>,
+        range: Range<u32>,
         members: &[BlockPtr],
         form: Form,
     ) -> Vec<Result<Bytes>> {
@@ -244,7 +246,11 @@ impl Pool {
             Err(error) => return fail(error),
         };
         let key = segment_key(segment);
-        let body = match vdev.get(&key, u64::from(range.start)..u64::from(range.end)).await {
+        let wanted = u64::from(range.start)..u64::from(range.end);
+        // All of its records: what is left is the directory.
+        let most = wanted.start == 0 && wanted.end >= (self.segment_size() / 16 * 15).max(WHOLE_MIN);
+        let got = if most { vdev.get_start(&key, wanted.end).await } else { vdev.get(&key, wanted).await };
+        let body = match got {
             Ok(body) => body,
             Err(error) => return fail(self.fetch_failed(&vdev, segment, error)),
         };

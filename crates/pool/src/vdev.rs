@@ -157,6 +157,10 @@ impl Vdev {
         self.read(self.bucket.get(key, range).await)
     }
 
+    pub async fn get_start(&self, key: &str, len: u64) -> tarn_bucket::Result<Bytes> {
+        self.read(self.bucket.get_start(key, len).await)
+    }
+
     pub async fn get_tail(&self, key: &str, len: u64) -> tarn_bucket::Result<(Bytes, u64)> {
         self.read(self.bucket.get_tail(key, len).await)
     }

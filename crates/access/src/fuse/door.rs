@@ -4,7 +4,7 @@ use super::answer::{Signals, Waits, or_else, then};
 use super::convert::*;
 use super::listing::{ENTRY_PLUS_SIZE, ENTRY_SIZE, Entry, list};
 use super::locks::{Asked, LockBook};
-use super::reply::{GENERATION, Ttl, open_flags, send_read, send_sized};
+use super::reply::{GENERATION, Ttl, goes_direct, open_flags, send_read, send_sized};
 use fuser::*;
 use std::ffi::OsStr;
 use std::io;
@@ -243,7 +243,7 @@ impl Filesystem for Door {
             self.client.open(ino(file), mode)
         };
         self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, (handle, _, keep)| {
-            reply.opened(FileHandle(handle.0), open_flags(mode.direct, keep));
+            reply.opened(FileHandle(handle.0), open_flags(goes_direct(mode), keep));
         });
     }
 
@@ -272,7 +272,7 @@ impl Filesystem for Door {
         });
         let ttl = self.ttl();
         self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, made| {
-            ttl.reply_create(reply, made, open.direct);
+            ttl.reply_create(reply, made, goes_direct(open));
         });
     }
 
@@ -290,7 +290,7 @@ impl Filesystem for Door {
         let answer = self.client.create_unnamed(cred(request), ino(parent), permissions);
         let ttl = self.ttl();
         self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, made| {
-            ttl.reply_create(reply, made, open.direct);
+            ttl.reply_create(reply, made, goes_direct(open));
         });
     }
 

@@ -72,7 +72,7 @@ pub struct MountOptions {
     /// Default: 64.
     pub max_background: u16,
     /// How far the kernel reads ahead of a stream, in KiB. Only root can set it; others have the kernel's 128.
-    /// Default: 4096.
+    /// Default: 1024.
     pub read_ahead_kb: u32,
     /// How long the kernel may keep attributes. Default: 60 s. Files changed lately: [`super::YOUNG_TTL`].
     pub attr_ttl: Duration,
@@ -95,7 +95,7 @@ impl MountOptions {
             threads: cores.max(2),
             max_write: 1 << 20,
             max_background: 64,
-            read_ahead_kb: 4096,
+            read_ahead_kb: 1024,
             attr_ttl: Duration::from_secs(60),
             entry_ttl: Duration::from_secs(60),
         }

@@ -327,9 +327,8 @@ impl Guarded {
         ))
     }
 
-    /// One attempt of a ranged read, with its length checked.
-    async fn get_checked(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
-        let body = self.inner.get(key, range.clone()).await?;
+    /// What one attempt of a read of `range` has brought, with its length checked.
+    async fn checked(&self, key: &str, range: Range<u64>, body: Bytes) -> Result<Bytes> {
         let (got, asked) = (body.len() as u64, range.end.saturating_sub(range.start));
         if got != asked {
             let size = self.inner.head(key).await?.size;
@@ -387,7 +386,22 @@ impl Bucket for Guarded {
 
     async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
         check(self.url(), key)?;
-        let body = self.call(Operation::Get, key, |_| self.get_checked(key, range.clone())).await?;
+        let get = |_| async {
+            let body = self.inner.get(key, range.clone()).await?;
+            self.checked(key, range.clone(), body).await
+        };
+        let body = self.call(Operation::Get, key, get).await?;
+        self.stats.of(Operation::Get).add_bytes(body.len() as u64);
+        Ok(body)
+    }
+
+    async fn get_start(&self, key: &str, len: u64) -> Result<Bytes> {
+        check(self.url(), key)?;
+        let get = |_| async {
+            let body = self.inner.get_start(key, len).await?;
+            self.checked(key, 0..len, body).await
+        };
+        let body = self.call(Operation::Get, key, get).await?;
         self.stats.of(Operation::Get).add_bytes(body.len() as u64);
         Ok(body)
     }

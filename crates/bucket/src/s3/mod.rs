@@ -34,6 +34,8 @@ const PARTS_AT_ONCE: usize = 8;
 /// How often an upload that was given up is ended, and how long after one another, until the store knows it not.
 const ABORT_TRIES: usize = 4;
 const ABORT_PAUSE: Duration = Duration::from_secs(1);
+/// An object that is longer than wanted by more bytes than this is not read to its end.
+const REST_MAX: u64 = 256 << 10;
 /// Connections kept open to the store while nothing uses them.
 const IDLE_CONNECTIONS: usize = 512;
 /// No request takes longer, whoever waits for it.
@@ -114,15 +116,19 @@ impl S3Bucket {
         }
     }
 
-    async fn collect(&self, key: &str, result: GetResult) -> Result<Bytes> {
-        let len = (result.range.end - result.range.start) as usize;
+    /// The first `most` bytes of an answer's body. The rest is read too, so that the connection can be used again.
+    async fn collect(&self, key: &str, result: GetResult, most: u64) -> Result<Bytes> {
+        let len = (result.range.end - result.range.start).min(most) as usize;
         let wrong =
             |got: usize| Error::Io(format!("{}: {key}: the body ended at {got} of {len} bytes", self.url));
         let mut body = Buffer::new(len);
         let mut filled = 0;
         let mut pieces = result.into_stream();
         while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|e| self.explain(Operation::Get, key, &e))?;
+            let mut piece = piece.map_err(|e| self.explain(Operation::Get, key, &e))?;
+            if most < u64::MAX {
+                piece.truncate(len - filled);
+            }
             let place = body
                 .as_mut()
                 .get_mut(filled..filled + piece.len())
@@ -224,9 +230,19 @@ impl Bucket for S3Bucket {
             return Ok(Bytes::new());
         }
         match self.request(&path, key, GetRange::Bounded(range)).await? {
-            Some(result) => self.collect(key, result).await,
+            Some(result) => self.collect(key, result, u64::MAX).await,
             None => Ok(Bytes::new()),
         }
+    }
+
+    async fn get_start(&self, key: &str, len: u64) -> Result<Bytes> {
+        let path = self.path(key)?;
+        let found = self.store.get_opts(&path, GetOptions::new()).await;
+        let result = found.map_err(|e| self.explain(Operation::Get, key, &e))?;
+        if result.meta.size > len + REST_MAX {
+            return self.get(key, 0..len).await;
+        }
+        self.collect(key, result, len).await
     }
 
     async fn get_tail(&self, key: &str, len: u64) -> Result<(Bytes, u64)> {
@@ -235,7 +251,7 @@ impl Bucket for S3Bucket {
         match found {
             Some(result) => {
                 let size = result.meta.size;
-                Ok((self.collect(key, result).await?, size))
+                Ok((self.collect(key, result, u64::MAX).await?, size))
             }
             None => Ok((Bytes::new(), self.head(key).await?.size)),
         }

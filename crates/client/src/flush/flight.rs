@@ -185,6 +185,7 @@ impl Client {
                     dirty.eligible |= full;
                     again.push((r.record, full));
                     state.idle.insert(r.record);
+                    state.rewritten.remove(&r.record);
                 }
                 None => {
                     let len = dirty.buf.len() as u64;
@@ -229,6 +230,7 @@ impl Client {
             let Some(dirty) = state.dirty.get_mut(&r.record) else { continue };
             if dirty.flight.is_some_and(|f| f.id == id) {
                 dirty.flight = None;
+                state.rewritten.remove(&r.record);
                 again.push(r.record);
             }
         }

@@ -3,7 +3,7 @@
 use super::flight::{Flight, FlightFile, FlightRecord};
 use super::{Item, Source};
 use crate::client::Client;
-use crate::inode::{Dirty, InFlight, Inode, State};
+use crate::inode::{InFlight, Inode, State};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -188,8 +188,7 @@ fn snapshot(
 /// back all above it; says whether that happened.
 fn takeable(state: &State, wanted: Option<u64>) -> (Vec<u64>, bool) {
     let behind = state.committed_size / state.record_size.max(1);
-    let rewritten = |d: &Dirty| d.flight.is_some_and(|f| f.next_since.is_some());
-    let barrier = state.dirty.range(behind..).find(|(_, d)| rewritten(d)).map_or(u64::MAX, |(r, _)| *r);
+    let barrier = state.rewritten.range(behind..).next().map_or(u64::MAX, |r| *r);
     let (first, last) = match wanted {
         None => (0, u64::MAX),
         Some(record) if !state.idle.contains(&record) => return (Vec::new(), false),

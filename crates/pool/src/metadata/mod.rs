@@ -70,7 +70,7 @@ fn placement(path: &str, vdevs: &[VdevGuid]) -> Vec<usize> {
     let score = |vdev: &VdevGuid| {
         let mut bytes = path.as_bytes().to_vec();
         bytes.extend_from_slice(&vdev.0.to_le_bytes());
-        xxhash_rust::xxh3::xxh3_64(&bytes)
+        twox_hash::XxHash3_64::oneshot(&bytes)
     };
     let mut order: Vec<usize> = (0..vdevs.len()).collect();
     order.sort_by_cached_key(|&i| (std::cmp::Reverse(score(&vdevs[i])), vdevs[i]));

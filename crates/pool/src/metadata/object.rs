@@ -39,7 +39,7 @@ pub(crate) struct Identity<'a> {
 
 impl Identity<'_> {
     fn key_hash(&self) -> u64 {
-        xxhash_rust::xxh3::xxh3_64(self.key.as_bytes())
+        twox_hash::XxHash3_64::oneshot(self.key.as_bytes())
     }
 }
 

@@ -141,7 +141,7 @@ impl MetadataStore {
         // A retry of a conditional put has the same put id, and so the same nonce.
         let nonce = match put_id.is_empty() {
             true => rand::random(),
-            false => xxhash_rust::xxh3::xxh3_128(format!("{put_id} {key}").as_bytes()).to_le_bytes(),
+            false => twox_hash::XxHash3_128::oneshot(format!("{put_id} {key}").as_bytes()).to_le_bytes(),
         };
         let footer = Footer::new(self.gate.epoch(), nonce, now_ms(), put_id, &payload);
         payload.push(footer.to_bytes(&Identity { pool: self.pool, key: &key }));

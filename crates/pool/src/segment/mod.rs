@@ -34,7 +34,7 @@ pub struct SegmentEntry {
 /// requests per prefix, and a local directory should stay small.
 pub fn grant_prefix(grant: Grant) -> String {
     let bytes = grant.to_bytes();
-    let hash = xxhash_rust::xxh3::xxh3_64(&bytes) as u8;
+    let hash = twox_hash::XxHash3_64::oneshot(&bytes) as u8;
     format!("d/{hash:02x}/{:04x}-{:08x}-{:08x}/", grant.vdev.0, grant.dataset.0, grant.number)
 }
 

@@ -13,14 +13,17 @@ pub struct Memory {
 
 /// Least that a node works with, in bytes.
 const LEAST: u64 = 128 << 20;
+/// Most dirty data, in bytes: enough to keep every bucket busy, and soon flushed when somebody waits for it.
+const DIRTY_MOST: u64 = 256 << 20;
 /// Most that is taken without being asked for, in bytes.
 const MOST: u64 = 4 << 30;
 
 impl Memory {
-    /// Half for the ARC, a quarter for dirty data, a quarter for metadata.
+    /// A quarter for metadata, an eighth for dirty data but no more than [`DIRTY_MOST`], the rest for the ARC.
     pub fn split(bytes: u64) -> Memory {
         let bytes = bytes.max(LEAST);
-        Memory { arc: bytes / 2, dirty: bytes / 4, metadata: bytes / 4 }
+        let (dirty, metadata) = ((bytes / 8).min(DIRTY_MOST), bytes / 4);
+        Memory { arc: bytes - dirty - metadata, dirty, metadata }
     }
 }
 

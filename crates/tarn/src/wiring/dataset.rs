@@ -53,6 +53,8 @@ impl Dataset {
         let mdt = Mdt::open(pool.clone(), row.id, options).await?;
         let mut options = ClientOptions::new(tokio::runtime::Handle::current());
         options.dirty_max = budget.dirty;
+        // Two streams at their fastest fill what the ARC has for them.
+        options.prefetch_max = pool.arc_for_streams() / 2;
         options.told_of_forgetting = true;
         let client = Client::new(LocalMds::new(mdt.clone()), pool.clone(), options);
         Ok(Arc::new(Dataset { name: row.name.clone(), pool: pool.clone(), mdt, client }))
