@@ -6,9 +6,6 @@ import subprocess
 from harness import REPO, Failed
 from s3 import ACCESS, SECRET
 
-# How the best figure of each kind was had, for the report.
-best_of = {}
-
 OBJECT = 4 << 20
 
 
@@ -44,14 +41,6 @@ def run(binary, words, keys=()):
     return int(moved) / float(seconds)
 
 
-def best(kind, tries):
-    """The highest of (figure, by whom)."""
-    figure, by = max(tries)
-    if figure > best_of.get(kind, (0,))[0]:
-        best_of[kind] = (round(figure / 1e9, 3), by)
-    return figure
-
-
 def objects(server, at_least):
     """The objects in all buckets that have at least so many bytes, as lines "bucket/key<TAB>size", by looking at the
     server's files."""
@@ -64,22 +53,21 @@ def objects(server, at_least):
 
 
 def get(server, keys):
-    """Bytes per second of reading the objects, at the best concurrency."""
-    tries = [
-        (run(path, ["get", server.endpoint, connections], keys), f"{name}, {connections} connections")
+    """Bytes per second of reading the objects, by each client at several numbers of connections."""
+    return {
+        f"{name}, {connections} connections": run(path, ["get", server.endpoint, connections], keys)
         for name, path in clients().items()
         for connections in (8, 12, 16)
-    ]
-    return best("GET", tries)
+    }
 
 
 def put(server, size):
-    """Bytes per second of writing `size` bytes in objects of 4 MiB over all buckets, at the best concurrency."""
-    tries = []
+    """Bytes per second of writing `size` bytes in objects of 4 MiB over all buckets, in the same ways."""
+    tries = {}
     for name, path in clients().items():
         for connections in (8, 16):
             words = ["put", server.endpoint, connections, size // OBJECT, OBJECT, *server.names]
-            tries.append((run(path, words), f"{name}, {connections} connections"))
+            tries[f"{name}, {connections} connections"] = run(path, words)
             for bucket in server.names:
                 shutil.rmtree(os.path.join(server.root, bucket, "raw"), ignore_errors=True)
-    return best("PUT", tries)
+    return tries

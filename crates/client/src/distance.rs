@@ -3,20 +3,23 @@
 //! Too short, and the reader waits for buckets that could have been asked earlier; too long, and buffers are spread
 //! over more memory than the processor's caches hold, and a reader that stops leaves much behind. What is right follows
 //! from the stores' latency and bandwidth, which nobody has to know: whenever the reader had to wait, the distance is
-//! doubled, and it is halved again if that did not make the stream faster by a tenth. After that the question rests for
-//! a while, because a stream that is bound by the network or a processor waits whatever the distance is.
+//! doubled, and it is halved again if that did not make the stream faster by a quarter. After that the question rests
+//! for a while, because a stream that is bound by the network or a processor waits whatever the distance is, and fresh
+//! memory for more buffers only makes it slower.
 
 use std::time::Duration;
 
 /// Epochs for which a distance that was found too long is not tried again.
 const REST: u32 = 32;
 /// A longer distance must be faster by this factor.
-const FASTER: f64 = 1.1;
+const FASTER: f64 = 1.25;
+/// An epoch is a distance read, and takes this long at least: rates over a moment tell nothing.
+const EPOCH: Duration = Duration::from_millis(200);
 
 pub(crate) struct Distance {
     /// Bytes; 0 until the first read says how long a segment is.
     bytes: u64,
-    /// Where and when the epoch began. An epoch is a distance read.
+    /// Where and when the epoch began.
     from: u64,
     since: Duration,
     /// The reader had to wait in this epoch.
@@ -55,10 +58,9 @@ impl Distance {
     /// The distance in bytes now that the stream has come to `offset`; between `least` and `most`.
     pub fn at(&mut self, offset: u64, now: Duration, least: u64, most: u64) -> u64 {
         self.bytes = self.bytes.clamp(least.min(most), most);
-        let read = offset.saturating_sub(self.from);
-        if read >= self.bytes {
-            let seconds = now.saturating_sub(self.since).as_secs_f64().max(1e-9);
-            self.epoch(read as f64 / seconds, least, most);
+        let (read, time) = (offset.saturating_sub(self.from), now.saturating_sub(self.since));
+        if read >= self.bytes && time >= EPOCH {
+            self.epoch(read as f64 / time.as_secs_f64(), least, most);
             self.begin(offset, now);
         }
         self.bytes
@@ -106,13 +108,13 @@ mod tests {
     #[test]
     fn it_climbs_as_long_as_that_helps() {
         // A store with latency: what comes is what was asked for ahead.
-        assert_eq!(after(40, true, |distance| distance as f64 * 10.0), MOST);
+        assert_eq!(after(40, true, |distance| distance as f64 * 2.0), MOST);
         // One that has no more to give than a certain distance brings.
-        let best = after(20, true, |distance| distance.min(8 * UNIT) as f64 * 10.0);
+        let best = after(20, true, |distance| distance.min(8 * UNIT) as f64 * 2.0);
         assert_eq!(best, 8 * UNIT);
         // A reader that is slower than the store never waits.
-        assert_eq!(after(40, false, |_| 1e9), 2 * UNIT);
+        assert_eq!(after(40, false, |_| 1e7), 2 * UNIT);
         // Bound by something else.
-        assert_eq!(after(20, true, |_| 1e9), 2 * UNIT);
+        assert_eq!(after(20, true, |_| 1e7), 2 * UNIT);
     }
 }

@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 /// How far from its place a read may be and still belong to a sequence, in bytes, at least.
 const SLACK: u64 = 1 << 20;
 /// Segments ahead of a stream, at least.
-const LEAST_AHEAD: u64 = 2;
+const LEAST_AHEAD: u64 = 8;
 /// Equal strides in a row before they are believed, and most ranges fetched ahead.
 const STRIDES_BELIEVED: u32 = 2;
 const STRIDES_AHEAD: u64 = 32;
@@ -345,12 +345,12 @@ mod tests {
     #[test]
     fn a_stream_grows_its_distance() {
         let mut stream = Stream::default();
-        let l = limits(1 << 30);
+        let l = limits(1 << 34);
         assert!(stream.on_read(0, MIB, l).fetch.is_empty());
         assert_eq!(ranges(&stream.on_read(MIB, MIB, l)), [(2, 4), (4, 8), (8, 12)]);
         for at in 2..1000 {
             // A store that has as much to give as it is asked for.
-            let now = Duration::from_secs_f64(100.0 - 100.0 / at as f64);
+            let now = Duration::from_secs_f64(1e5 - 1e5 / at as f64);
             stream.waited();
             stream.on_read(at * MIB, MIB, Limits { now, ..l });
         }

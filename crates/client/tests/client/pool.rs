@@ -30,7 +30,7 @@ async fn files_survive_in_a_real_pool() {
     let client = mount();
     let make = client.create_open(ROOT, Ino::ROOT, b"big", 0o644, 0, READ_WRITE);
     let (attr, file) = make.wait().await.unwrap();
-    let data = pattern(1, 0, 20 << 20);
+    let data = pattern(1, 0, 12 << 20);
     for (at, piece) in (0..).step_by(1 << 20).zip(data.chunks(1 << 20)) {
         client.write(file, at, piece, false).wait().await.unwrap();
     }

@@ -1,6 +1,7 @@
 //! One copy of a metadata object: reading it, and knowing whether it is good.
 
 use super::object::{BLOCK, Footer, Identity};
+use super::store::REGION;
 use crate::vdev::Vdev;
 use bytes::Bytes;
 use object_store::GetRange;
@@ -52,6 +53,16 @@ pub(super) enum Want {
 }
 
 impl Want {
+    /// A range given by both of its ends, smaller than a region.
+    pub fn small_range(&self) -> Option<Range<u64>> {
+        match self {
+            Want::Range(GetRange::Bounded(range)) if range.end.saturating_sub(range.start) < REGION => {
+                Some(range.clone())
+            }
+            _ => None,
+        }
+    }
+
     fn range(&self, payload: u64) -> Result<Range<u64>, CopyError> {
         match self {
             Want::Head => Ok(0..0),

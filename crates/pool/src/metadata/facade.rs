@@ -110,7 +110,7 @@ impl ObjectStore for MetadataStore {
             (false, None) => Want::All,
             (false, Some(range)) => Want::Range(range.clone()),
         };
-        let part = self.read_healing(location.as_ref(), &want).await?;
+        let part = self.read_near(location.as_ref(), &want).await?;
         let footer = &part.footer;
         let meta = ObjectMeta {
             location: location.clone(),

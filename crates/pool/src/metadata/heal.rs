@@ -3,14 +3,18 @@
 use super::copies::{self, CopyError, Part, Want};
 use super::object::Identity;
 use super::placement;
-use super::store::{Listed, MetadataStore, Os, absent, fatal, generic};
+use super::store::{Listed, MetadataStore, Os, REGION, absent, fatal, generic};
 use crate::damage::DamageRecord;
 use crate::text::now_ms;
 use crate::vdev::Vdev;
 use crate::{Error, Result};
 use bytes::Bytes;
+use object_store::GetRange;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Files of the database that are written once and never under a name that was used before.
+const IMMUTABLE: &str = ".sst";
 
 impl MetadataStore {
     /// Reads by the rules: primary first, then the second; a bad or absent copy is replaced.
@@ -42,6 +46,27 @@ impl MetadataStore {
             }
         }
         Err(generic(format!("{}: it is being replaced all the time", self.key(path))))
+    }
+
+    /// As [`Self::read_healing`]; a small piece of a database file comes with what lies around it.
+    pub(super) async fn read_near(&self, path: &str, want: &Want) -> Os<Part> {
+        let Some(range) = want.small_range().filter(|_| path.ends_with(IMMUTABLE)) else {
+            return self.read_healing(path, want).await;
+        };
+        let start = range.start / REGION * REGION;
+        if range.end > start + REGION {
+            return self.read_healing(path, want).await;
+        }
+        let read =
+            async { self.read_healing(path, &Want::Range(GetRange::Bounded(start..start + REGION))).await };
+        let region = self.regions.get_or_insert_async(&(path.to_string(), start), read).await?;
+        let end = range.end.min(region.range.end);
+        if range.start >= end {
+            // The object's end, or behind it: its own rules hold.
+            return self.read_healing(path, want).await;
+        }
+        let bytes = region.bytes.slice((range.start - start) as usize..(end - start) as usize);
+        Ok(Part { footer: region.footer, range: range.start..end, bytes })
     }
 
     /// One copy, with the footer that is remembered where it fits.

@@ -1,6 +1,6 @@
 //! [`MetadataStore`]: the two copies behind the interface of `object_store`. The rules are in the module above.
 
-use super::copies::{self, CopyError, Want};
+use super::copies::{self, CopyError, Part, Want};
 use super::object::{Footer, Identity, overhead};
 use super::{placement, prefix};
 use crate::authority::Gate;
@@ -20,6 +20,11 @@ use tarn_base::{DatasetId, PoolGuid, VdevGuid};
 
 /// Memory for footers of objects read, in bytes.
 const FOOTERS: usize = 4 << 20;
+/// Small reads of an object that never changes bring so many bytes around them, aligned: a database is read in blocks of
+/// some KiB, and neighbours are wanted soon.
+pub(super) const REGION: u64 = 512 << 10;
+/// Memory for such regions, in bytes.
+const REGIONS: usize = 32 << 20;
 /// A listed object with one copy is given its second when it is older than this many milliseconds: a younger one may
 /// be on its way.
 const SETTLED_MS: i64 = 60_000;
@@ -39,6 +44,7 @@ pub(crate) struct MetadataStore {
     pub(super) gate: Arc<Gate>,
     pub(super) damage: Arc<DamageLog>,
     pub(super) footers: Cache<String, Arc<Footer>, Weight>,
+    pub(super) regions: Cache<(String, u64), Part, Weight>,
     /// One replacement of an existing object at a time.
     pub(super) rewriting: tokio::sync::Mutex<()>,
     /// Sizes of the objects known, for the vdevs' books, and what was deleted, so that no repair brings it back.
@@ -47,13 +53,19 @@ pub(crate) struct MetadataStore {
     pub(super) this: std::sync::Weak<MetadataStore>,
 }
 
-/// Memory that a footer takes, in bytes.
+/// Memory that what is remembered takes, in bytes.
 #[derive(Clone)]
 pub(super) struct Weight;
 
 impl quick_cache::Weighter<String, Arc<Footer>> for Weight {
     fn weight(&self, path: &String, footer: &Arc<Footer>) -> u64 {
         (path.len() + footer.weight()) as u64
+    }
+}
+
+impl quick_cache::Weighter<(String, u64), Part> for Weight {
+    fn weight(&self, (path, _): &(String, u64), part: &Part) -> u64 {
+        (path.len() + part.bytes.len()) as u64
     }
 }
 
@@ -120,6 +132,7 @@ impl MetadataStore {
             gate,
             damage,
             footers,
+            regions: Cache::with_weighter(REGIONS / REGION as usize, REGIONS as u64, Weight),
             rewriting: tokio::sync::Mutex::new(()),
             books: Mutex::default(),
             settled_ms: AtomicI64::new(SETTLED_MS),
