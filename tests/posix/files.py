@@ -3,7 +3,9 @@ import errno
 import mmap
 import os
 import random
+import shutil
 import stat
+import subprocess
 
 from checks import (
     COLLAPSE, INSERT, KEEP_SIZE, LOCAL, PUNCH, ZERO, check, fallocate, link_open_file, main, opened, read, refused,
@@ -12,6 +14,24 @@ from checks import (
 
 K = 1024
 RECORD = 128 * K
+
+
+@check
+def a_program_that_runs_is_not_changed(here):
+    for n in range(20):
+        program = f"program{n}"
+        shutil.copy(shutil.which("sleep"), program)
+        os.chmod(program, 0o755)
+        size = os.stat(program).st_size
+        running = subprocess.Popen([os.path.join(here, program), "10"])
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC):
+            with refused(errno.ETXTBSY):
+                os.open(program, flags)
+        with refused(errno.ETXTBSY):
+            os.truncate(program, 0)
+        assert os.stat(program).st_size == size and running.poll() is None
+        running.kill()
+        running.wait()
 
 
 @check

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tarn_base::posix::{Attr, FileKind, NewNode, SetAttr, mode};
 use tarn_base::{Answer, Clock, FsError, SystemClock};
-use tarn_client::{Client, Handle, OpenMode};
+use tarn_client::{Client, Handle};
 
 /// Most bytes that one copy can report in its reply, in whole pages.
 const COPY_MAX: u64 = 0xffff_f000;
@@ -69,13 +69,6 @@ impl Door {
     ) {
         let answer = self.client.create(cred(request), ino(parent), name.as_bytes(), node);
         self.entry(request, answer, reply);
-    }
-
-    /// Drops privileges and content together, for an unprivileged O_TRUNC.
-    fn truncate_and_kill(&self, request: &Request, file: INodeNo, mode: &mut OpenMode) -> Answer<()> {
-        mode.truncate = false;
-        let set = SetAttr { size: Some(0), kill_privileges: true, ..SetAttr::default() };
-        self.client.setattr(cred(request), ino(file), set, None).map(|_| ())
     }
 }
 
@@ -233,15 +226,16 @@ impl Filesystem for Door {
         self.entry(request, self.client.link(ino(file), ino(parent), name.as_bytes()), reply);
     }
 
-    fn open(&self, request: &Request, file: INodeNo, flags: OpenFlags, kill_suidgid: bool, reply: ReplyOpen) {
-        let mut mode = open_mode(flags);
-        let answer = if mode.truncate && kill_suidgid {
-            let truncated = self.truncate_and_kill(request, file, &mut mode);
-            let client = self.client.clone();
-            then(truncated, move |()| client.open(ino(file), mode))
-        } else {
-            self.client.open(ino(file), mode)
-        };
+    fn open(
+        &self,
+        request: &Request,
+        file: INodeNo,
+        flags: OpenFlags,
+        _kill_suidgid: bool,
+        reply: ReplyOpen,
+    ) {
+        let mode = open_mode(flags);
+        let answer = self.client.open(ino(file), mode);
         self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, (handle, _, keep)| {
             reply.opened(FileHandle(handle.0), open_flags(goes_direct(mode), keep));
         });
