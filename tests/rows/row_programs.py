@@ -34,7 +34,8 @@ def make_repository(t, path, count):
     t.run("git", "init", "-q", "-b", "main", path)
     for n, crate in enumerate(crates(count)):
         shutil.copytree(crate, os.path.join(path, os.path.basename(crate)), symlinks=True)
-        t.run(GIT, "-C", path, "add", "-A", quiet=True)
+        # With what their own .gitignore names.
+        t.run(GIT, "-C", path, "add", "-A", "-f", quiet=True)
         t.run(GIT, "-C", path, "commit", "-q", "-m", f"Add {os.path.basename(crate)}")
         if n % 5 == 0:
             t.run(GIT, "-C", path, "tag", f"v{n}")
