@@ -4,7 +4,6 @@ set -eu
 cd "$(dirname "$0")/.."
 sh tests/install/debian.sh
 sh tests/install/versitygw.sh
-cargo build --release --locked --quiet
-cargo build --release --locked --quiet -p tarn-bucket --example raw
+cargo build --release --locked --quiet --workspace --bins --examples
 export TARN_BIN="${TARN_BIN:-$PWD/target/release/tarn}"
 exec python3 bench/run "$@"
