@@ -51,6 +51,37 @@ def listings(t):
     out("pool", "create", "next", *pool.vdevs)
 
 
+@test("what is allocated is known mounted, unmounted, mounted again, after a kill, and imported elsewhere", limit=120, needs="pool")
+def allocated(t):
+    pool = t.world.pool(buckets=3, options=["-O", "compression=off"])
+    size = 24 << 20
+
+    def alloc(when, low=size, high=size + (4 << 20)):
+        whole = int(pool.host.tarn("pool", "list", "-H", "-p", "-o", "alloc").stdout)
+        rows = pool.host.tarn("pool", "iostat", "-v", "-H", "-p", "tank").stdout.splitlines()
+        vdevs = [int(row.split("\t")[1]) for row in rows[1:]]
+        t.check(low <= whole <= high, f"{when}: {whole} bytes allocated")
+        t.check(sum(vdevs) == whole and max(vdevs) - min(vdevs) <= 9 << 20, f"{when}: {vdevs}")
+
+    alloc("empty", 0, 4 << 20)
+    pool.mount()
+    with open(os.path.join(pool.mnt, "file"), "wb") as file:
+        file.write(os.urandom(size))
+        os.fsync(file.fileno())
+    alloc("mounted")
+    pool.umount()
+    alloc("unmounted")
+    pool.mount()
+    alloc("mounted again")
+    pool.kill()
+    pool.mount()
+    alloc("after a kill")
+    pool.umount()
+    pool.host.tarn("pool", "export", "tank")
+    pool.host.tarn("pool", "import", *(word for vdev in pool.vdevs for word in ("-d", vdev)), "tank")
+    alloc("imported")
+
+
 @test("datasets below a mount: nested mountpoints, properties that bite, rename and destroy", limit=120, needs="pool")
 def datasets(t):
     pool = t.world.pool(buckets=2, options=["-O", "compression=off"])
