@@ -108,8 +108,11 @@ def leaked(t):
     with open(stray, "wb") as file:
         file.write(b"no segment")
     found = pool.host.tarn("check", pool.name, check=False)
-    os.unlink(stray)
     t.check(found.returncode == 1 and "leak" in found.stdout, f"check says: {found.stdout[-300:]}")
+    t.check(os.path.exists(stray), "a check without --repair deletes nothing")
+    repaired = pool.host.tarn("check", "--repair", pool.name).stdout
+    t.check("1 leaked segment freed" in repaired and not os.path.exists(stray), f"repair says: {repaired[-300:]}")
+    pool.host.tarn("check", "--data", pool.name)
 
 
 @test("metadata in one of two buckets is damaged, then missing: the other copy serves", limit=120, needs="pool")

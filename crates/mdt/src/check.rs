@@ -25,15 +25,29 @@ pub struct CheckReport {
     pub bytes_verified: u64,
     /// Segments or inodes that something points to and that are not there.
     pub missing: Vec<String>,
-    /// Objects and rows that nothing points to.
+    /// Rows that nothing points to.
     pub leaked: Vec<String>,
     /// Rows that contradict each other, and data that is not what was written.
     pub wrong: Vec<String>,
+    /// Segments that no row names, and none that is under way will.
+    pub leaked_segments: Vec<SegmentId>,
 }
 
 impl CheckReport {
     pub fn is_clean(&self) -> bool {
-        self.missing.is_empty() && self.leaked.is_empty() && self.wrong.is_empty()
+        self.problems().next().is_none()
+    }
+
+    /// A line for each problem.
+    pub fn problems(&self) -> impl Iterator<Item = String> {
+        let lines = |word: &'static str, list: &[String]| {
+            list.iter().map(|line| format!("{word}: {line}")).collect::<Vec<_>>()
+        };
+        let segments =
+            self.leaked_segments.iter().map(|id| format!("leaked: segment {id}: no row points to it"));
+        let all =
+            [lines("missing", &self.missing), lines("leaked", &self.leaked), lines("wrong", &self.wrong)];
+        all.into_iter().flatten().chain(segments.collect::<Vec<_>>())
     }
 }
 
@@ -138,6 +152,22 @@ impl Mdt {
         Ok(walk.report)
     }
 
+    /// Deletes the leaked segments of a report, each only if still no row names it, and takes them out of it. Gives how
+    /// many there were.
+    pub async fn free_leaked(self: &Arc<Self>, report: &mut CheckReport) -> Result<usize, FsError> {
+        let mut leaked = Vec::new();
+        for &id in &report.leaked_segments {
+            let row = self.look(move |tx| Ok((tx.get(&key::segment(id))?, tx.get(&key::grant(id.grant))?)));
+            if row.wait().await? == (None, None) && !self.reclaimer.contains(id) {
+                leaked.push(id);
+            }
+        }
+        self.pool.check_authority().await.map_err(pool_error)?;
+        self.pool.delete_segments(&leaked).await.map_err(pool_error)?;
+        report.leaked_segments.clear();
+        Ok(leaked.len())
+    }
+
     async fn compare_objects(
         &self,
         walk: &mut Walk,
@@ -153,7 +183,7 @@ impl Mdt {
         }
         for id in objects {
             if !rows.contains_key(&id) && !freed.contains(&id) && !open.contains(&id.grant) {
-                walk.report.leaked.push(format!("segment {id}: no row points to it"));
+                walk.report.leaked_segments.push(id);
             }
         }
         Ok(())

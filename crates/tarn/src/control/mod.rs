@@ -111,6 +111,7 @@ pub enum Request {
     Check {
         dataset: Option<String>,
         data: bool,
+        repair: bool,
     },
 }
 

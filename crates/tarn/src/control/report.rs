@@ -123,4 +123,6 @@ pub struct CheckedDataset {
     pub bytes_verified: u64,
     /// One line each: what is missing, leaked or wrong.
     pub problems: Vec<String>,
+    /// Leaked segments that were freed; they are not among the problems.
+    pub freed: u64,
 }

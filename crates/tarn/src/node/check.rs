@@ -4,15 +4,16 @@ use super::Node;
 use crate::control::Reply;
 use crate::control::report::CheckReport;
 use crate::progress::Sink;
+use crate::wiring::Checking;
 use anyhow::Result;
 use std::sync::Arc;
 
 impl Node {
-    /// Checks one dataset, or all; what is dirty is written first. With `data`, every record is read.
+    /// Checks one dataset, or all; what is dirty is written first.
     pub(super) async fn check(
         self: &Arc<Self>,
         name: Option<&str>,
-        data: bool,
+        how: Checking,
         sink: &dyn Sink,
     ) -> Result<Reply> {
         let rows = match name {
@@ -27,7 +28,7 @@ impl Node {
                 self.check_serving()?;
                 self.dataset(&row).await?
             };
-            let checked = dataset.check(data, sink).await;
+            let checked = dataset.check(how, sink).await;
             {
                 let _admin = self.admin.lock().await;
                 drop(dataset);

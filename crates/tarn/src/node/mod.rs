@@ -171,7 +171,9 @@ impl Node {
             Request::Mount { dataset, dir, options } => self.mount_at(&dataset, dir, options).await,
             Request::MountOwn { dataset, options } => self.mount_own(dataset.as_deref(), options).await,
             Request::Unmount { what, force } => self.unmount(what, force, sink).await,
-            Request::Check { dataset, data } => self.check(dataset.as_deref(), data, sink).await,
+            Request::Check { dataset, data, repair } => {
+                self.check(dataset.as_deref(), crate::wiring::Checking { data, repair }, sink).await
+            }
         }
     }
 

@@ -11,11 +11,15 @@ Ends with status 0 when nothing is wrong, 1 when something is.
 
 Example:
   tarn check tank
-  tarn check --data tank/home")]
+  tarn check --data tank/home
+  tarn check --repair tank")]
 pub struct Args {
     /// Read and verify every record too
     #[arg(long)]
     data: bool,
+    /// Free the segments that are proven leaked
+    #[arg(long)]
+    repair: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -27,7 +31,9 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let pool = names::pool_of(&self.target)?.to_string();
         let dataset = Some(self.target.clone()).filter(|t| *t != pool);
-        let Reply::Check(report) = context.ask(&pool, Request::Check { dataset, data: self.data })? else {
+        let Reply::Check(report) =
+            context.ask(&pool, Request::Check { dataset, data: self.data, repair: self.repair })?
+        else {
             bail!("the node of pool '{pool}' answered something else");
         };
         let problems: usize = report.datasets.iter().map(|d| d.problems.len()).sum();
@@ -57,6 +63,9 @@ fn dataset(d: &CheckedDataset) -> String {
     );
     if d.bytes_verified > 0 {
         text += &format!("  {} read and verified\n", size::bytes(d.bytes_verified));
+    }
+    if d.freed > 0 {
+        text += &format!("  {} leaked segment{} freed\n", d.freed, if d.freed == 1 { "" } else { "s" });
     }
     for problem in &d.problems {
         text += &format!("  {problem}\n");

@@ -31,6 +31,15 @@ impl Budget {
     }
 }
 
+/// What a check does beside walking the metadata.
+#[derive(Clone, Copy, Debug)]
+pub struct Checking {
+    /// Reads and verifies every record.
+    pub data: bool,
+    /// Frees what is proven leaked.
+    pub repair: bool,
+}
+
 pub struct Dataset {
     name: String,
     pool: Arc<Pool>,
@@ -115,19 +124,22 @@ impl Dataset {
         Usage { used: usage.stored, referenced: usage.live, pool_free, inodes: usage.inodes }
     }
 
-    pub async fn check(&self, data: bool, sink: &dyn Sink) -> Result<CheckedDataset> {
+    pub async fn check(
+        &self,
+        Checking { data, repair }: Checking,
+        sink: &dyn Sink,
+    ) -> Result<CheckedDataset> {
         self.flush(sink).await?;
         let what = format!("checking {}", self.name);
         let total = if data { self.mdt.usage().live } else { 0 };
-        let found = self
+        let mut found = self
             .mdt
             .check(data, |p| {
                 let (done, unit) = if data { (p.bytes, Unit::Bytes) } else { (p.inodes, Unit::Items) };
                 sink.progress(Progress { what: what.clone(), done, total, unit });
             })
             .await?;
-        let words = [("missing", &found.missing), ("leaked", &found.leaked), ("wrong", &found.wrong)];
-        let problems = words.iter().flat_map(|(word, list)| list.iter().map(move |p| format!("{word}: {p}")));
+        let freed = if repair { self.mdt.free_leaked(&mut found).await? } else { 0 };
         Ok(CheckedDataset {
             name: self.name.clone(),
             inodes: found.inodes,
@@ -135,7 +147,8 @@ impl Dataset {
             records: found.records,
             segments: found.segments,
             bytes_verified: found.bytes_verified,
-            problems: problems.collect(),
+            problems: found.problems().collect(),
+            freed: freed as u64,
         })
     }
 

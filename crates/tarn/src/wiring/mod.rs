@@ -5,7 +5,7 @@ mod dataset;
 mod fuse;
 mod pool;
 
-pub use dataset::{Budget, Dataset, destroy_dataset};
+pub use dataset::{Budget, Checking, Dataset, destroy_dataset};
 pub use fuse::{FuseMount, mount};
 pub use pool::{
     Importable, add_vdevs, create_pool, destroy_pool, export, history, import, log_history, open_pool,
