@@ -12,6 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tarn_base::block::MAX_RECORD;
 use tarn_base::{BlockPtr, Compression, SegmentId};
 use tokio::sync::watch;
 
@@ -161,7 +162,9 @@ impl Pool {
         };
         for entry in entries {
             let ptr = entry.ptr;
-            if !wanted.iter().any(|other| other.offset == ptr.offset)
+            // The directory is believed only so far: nobody's record is longer.
+            if ptr.logical <= MAX_RECORD
+                && !wanted.iter().any(|other| other.offset == ptr.offset)
                 && let Some(bytes) = part(body, &ptr)
             {
                 self.arc.insert_neighbour(&ptr, &bytes, ptr.compression != Compression::Off);
