@@ -2,6 +2,7 @@
 SlateDB. Two witnesses: Tarn's own counters, and the kernel's count of how often tokio's threads were run."""
 import ctypes
 import json
+import mmap
 import os
 import random
 import time
@@ -135,3 +136,53 @@ def cached(t):
     ready = sum(after[n] - before.get(n, 0) for n in after if n.endswith("reads_ready"))
     t.check(ready > 9000, f"only {ready} of 10,000 reads were answered from memory")
     os.close(fd)
+
+
+def reads(pool):
+    """Read requests that have reached the daemon."""
+    return sum(n for name, n in counters(pool).items() if name.endswith("client.reads"))
+
+
+@test("large files are first read around the page cache, then through it", limit=120, needs="pool")
+def hybrid(t):
+    pool = t.world.pool(buckets=3)
+    pool.mount()
+    large, small = (os.path.join(pool.mnt, name) for name in ("large", "small"))
+    content = os.urandom(4 << 20)
+    for path, size in ((large, len(content)), (small, len(content) // 2)):
+        with open(path, "wb") as file:
+            file.write(content[:size])
+    pool.remount_cold("hybrid_io=4M")
+
+    def asked(fd, at):
+        """Requests that reach the daemon when the same page is read four times."""
+        os.pread(fd, 4096, at)
+        before = reads(pool)
+        for _ in range(4):
+            t.check(os.pread(fd, 4096, at) == content[at:at + 4096], f"wrong bytes at {at}")
+        return reads(pool) - before
+
+    def opened(path, flags=os.O_RDONLY):
+        fd = os.open(path, flags)
+        try:
+            return asked(fd, 1 << 20)
+        finally:
+            os.close(fd)
+
+    fd = os.open(large, os.O_RDONLY)
+    t.check(asked(fd, 0) == 4, "the first pass went through the page cache")
+    # What a mapping shows and what is read are the same, however they get there.
+    for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
+        with mmap.mmap(fd, 0, flags=flags, prot=mmap.PROT_READ) as shown:
+            t.check(shown[:] == content, "a mapping shows something else")
+    with open(large, "r+b") as file, mmap.mmap(file.fileno(), 0) as shown:
+        shown[5000:5003] = b"new"
+        content = content[:5000] + b"new" + content[5003:]
+        t.check(os.pread(fd, len(content), 0) == content, "a store through a mapping was not read")
+    os.close(fd)
+    t.check(opened(large) == 0, "the second pass went around the page cache")
+    t.check(opened(small) == 0, "a smaller file went around the page cache")
+    pool.remount_cold("hybrid_io=4M")
+    t.check(opened(large, os.O_RDWR) == 0, "a writer went around the page cache")
+    pool.remount_cold("hybrid_io=off")
+    t.check(opened(large) == 0, "hybrid_io=off went around the page cache")

@@ -1,6 +1,5 @@
 //! The client, its options, and what all of its operations share.
 
-use crate::behind::DropBehind;
 use crate::buffer::FreeList;
 use crate::flush::Flush;
 use crate::inode::Inode;
@@ -80,7 +79,6 @@ pub struct Client {
     pub(crate) reserved: AtomicU64,
     /// Bytes being prefetched now.
     pub(crate) prefetching: AtomicU64,
-    pub(crate) behind: DropBehind,
     /// Inodes without names that are kept until they are forgotten, with a pin where the client knows more of them.
     pub(crate) nameless: Mutex<HashMap<Ino, Option<Pinned>>>,
     fenced: AtomicBool,
@@ -109,7 +107,6 @@ impl Client {
             room: Notify::new(),
             reserved: AtomicU64::new(0),
             prefetching: AtomicU64::new(0),
-            behind: DropBehind::default(),
             nameless: Mutex::default(),
             fenced: AtomicBool::new(false),
             options,

@@ -7,13 +7,12 @@
 //! Where what is:
 //! - `client`: the [`Client`] itself, its options, and what all operations share.
 //! - `attrs`, `names`, `open`: attributes, the namespace, handles.
-//! - `read`, `zfetch`, `distance`, `behind`: reading and prefetch. `write`: writing, appending, back-pressure.
+//! - `read`, `zfetch`, `distance`: reading and prefetch. `write`: writing, appending, back-pressure.
 //! - `shape`: what changes a file's shape: truncation, punching, allocation. `copy`: sharing records.
 //! - `flush`: from dirty records to segments to commits. `sync`: fsync, syncfs, shutdown.
 //! - `inode`, `table`, `buffer`: the state behind it all. Read `inode` first.
 
 mod attrs;
-mod behind;
 mod buffer;
 mod client;
 mod copy;

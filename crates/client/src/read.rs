@@ -159,9 +159,6 @@ impl Client {
             let mut stream = file.stream.lock();
             let stream: &mut Stream = &mut stream;
             let advice = stream.on_read(span.offset, span.end - span.offset, limits);
-            if let Some(next) = stream.since_start().filter(|_| !file.mode.direct) {
-                self.drop_pages(&mut stream.behind, file.inode.ino, size, span.offset, next);
-            }
             (advice, stream.on_the_way(span.offset, span.end))
         };
         self.let_go(advice.let_go);

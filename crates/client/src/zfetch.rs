@@ -11,7 +11,6 @@
 //!
 //! A read that falls into a window on its way waits for the window rather than asking the bucket again.
 
-use crate::behind::Behind;
 use crate::client::Client;
 use crate::distance::Distance;
 use crate::inode::Inode;
@@ -46,7 +45,6 @@ pub(crate) struct Stream {
     next: u64,
     hits: u32,
     distance: Distance,
-    pub behind: Behind,
     /// Windows were made up to here.
     ahead: u64,
     last: Option<u64>,
@@ -217,11 +215,6 @@ impl Stream {
                 break;
             }
         }
-    }
-
-    /// How far a stream from the file's start has come; `None` when the handle is not read so.
-    pub fn since_start(&self) -> Option<u64> {
-        (self.start == 0 && self.hits > 0).then_some(self.next)
     }
 
     /// A read had to wait.

@@ -29,7 +29,7 @@ const IGNORED: &[&str] = &[
 ];
 
 const KNOWN: &str = "ro, allow_other, noatime, atime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec, \
-                     read_ahead=SIZE, memory=SIZE, nonempty";
+                     read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, nonempty";
 
 /// Reads option lists, each of them separated by commas. `sloppy` passes over what is unknown, as mount(8) -s.
 pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
@@ -56,6 +56,8 @@ pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
             ("noexec", None) => out.exec = Some(false),
             ("nonempty" | "overlay", None) => out.overlay = true,
             ("read_ahead", _) => out.read_ahead = Some(size()?),
+            ("hybrid_io", Some("off")) => out.hybrid_io = Some(u64::MAX),
+            ("hybrid_io", _) => out.hybrid_io = Some(size()?),
             ("memory", _) => out.memory = Some(size()?),
             _ if name.starts_with("x-") || name.starts_with("comment") || IGNORED.contains(&name) => {}
             _ if sloppy => {}
@@ -75,9 +77,12 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let all = read("ro,allow_other,noatime,nodev,suid,noexec,read_ahead=4M,memory=1G").unwrap();
+        let all =
+            read("ro,allow_other,noatime,nodev,suid,noexec,read_ahead=4M,hybrid_io=off,memory=1G").unwrap();
         assert!(all.read_only && all.allow_other && all.noatime);
         assert_eq!((all.dev, all.suid, all.exec), (Some(false), Some(true), Some(false)));
+        assert_eq!(all.hybrid_io, Some(u64::MAX));
+        assert_eq!(read("hybrid_io=64M").unwrap().hybrid_io, Some(64 << 20));
         assert_eq!((all.read_ahead, all.memory), (Some(4 << 20), Some(1 << 30)));
         assert_eq!(read("strictatime").unwrap().relatime, Some(false));
     }

@@ -4,7 +4,7 @@ use super::answer::{Signals, Waits, or_else, then};
 use super::convert::*;
 use super::listing::{ENTRY_PLUS_SIZE, ENTRY_SIZE, Entry, list};
 use super::locks::{Asked, LockBook};
-use super::reply::{GENERATION, Ttl, goes_direct, open_flags, send_read, send_sized};
+use super::reply::{GENERATION, Ttl, goes_direct, open_flags, passes_once, send_read, send_sized};
 use fuser::*;
 use std::ffi::OsStr;
 use std::io;
@@ -30,6 +30,8 @@ pub(super) struct Door {
     pub client: Arc<Client>,
     pub waits: Waits,
     pub negotiation: Negotiation,
+    /// See [`super::MountOptions`].
+    pub hybrid_io: u64,
     pub attr_ttl: Duration,
     pub entry_ttl: Duration,
     pub clock: SystemClock,
@@ -236,8 +238,10 @@ impl Filesystem for Door {
     ) {
         let mode = open_mode(flags);
         let answer = self.client.open(ino(file), mode);
-        self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, (handle, _, keep)| {
-            reply.opened(FileHandle(handle.0), open_flags(goes_direct(mode), keep));
+        let hybrid = self.hybrid_io;
+        self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, (handle, attr, keep)| {
+            let direct = goes_direct(mode) || passes_once(mode, keep, attr.size, hybrid);
+            reply.opened(FileHandle(handle.0), open_flags(direct, keep));
         });
     }
 

@@ -6,15 +6,14 @@ use super::door::{Door, Negotiation};
 use super::interrupt::Interrupts;
 use super::locks::LockBook;
 use super::mounts::{mounted_at, resolve, take_over};
-use fuser::{Config, INodeNo, InitFlags, KernelConfig, Notifier, Session, SessionACL};
+use fuser::{Config, InitFlags, KernelConfig, Session, SessionACL};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
-use tarn_base::{Ino, SystemClock};
+use tarn_base::SystemClock;
 use tarn_client::Client;
 use thiserror::Error;
 use tokio::runtime::Handle as Runtime;
@@ -75,9 +74,9 @@ pub struct MountOptions {
     /// How far the kernel reads ahead of a stream, in KiB. Only root can set it; others have the kernel's 128.
     /// Default: 1024.
     pub read_ahead_kb: u32,
-    /// Files of at least so many bytes leave no more than a little behind in the kernel's page cache while they are
-    /// streamed for the first time. Default: a 32nd of the machine's memory.
-    pub drop_behind: u64,
+    /// Files of at least so many bytes go around the kernel's page cache when they are opened for reading for the first
+    /// time. Default: 1 GiB.
+    pub hybrid_io: u64,
     /// How long the kernel may keep attributes. Default: 60 s. Files changed lately: [`super::YOUNG_TTL`].
     pub attr_ttl: Duration,
     /// How long the kernel may keep names, and their absence. Default: 60 s.
@@ -100,17 +99,11 @@ impl MountOptions {
             max_write: 1 << 20,
             max_background: 64,
             read_ahead_kb: 1024,
-            drop_behind: memory_bytes() / 32,
+            hybrid_io: 1 << 30,
             attr_ttl: Duration::from_secs(60),
             entry_ttl: Duration::from_secs(60),
         }
     }
-}
-
-/// Bytes of memory in this machine.
-fn memory_bytes() -> u64 {
-    let info = nix::sys::sysinfo::sysinfo();
-    info.map_or(u64::MAX, |info| info.ram_total())
 }
 
 /// Asks the kernel for what Tarn wants, as far as this kernel has it.
@@ -167,9 +160,10 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
     take_over(&options.mountpoint)?;
     let mountpoint = check_mountpoint(&options)?;
     let door = Door {
-        client: client.clone(),
+        client,
         waits: Waits { runtime: runtime.clone(), interrupts: Arc::new(Interrupts::default()) },
         negotiation: Negotiation { max_write: options.max_write, max_background: options.max_background },
+        hybrid_io: options.hybrid_io,
         attr_ttl: options.attr_ttl,
         entry_ttl: options.entry_ttl,
         clock: SystemClock::default(),
@@ -184,34 +178,15 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
     // The kernel decides who may come in, by allow_other; it asks in the name of others only for what they have
     // open already.
     let session = Session::from_fd(door, device, SessionACL::All, config)?;
-    drop_pages(&client, session.notifier(), options.drop_behind)?;
     std::thread::Builder::new().name("fuse-session".into()).spawn(move || {
         if let Err(error) = session.run() {
             tracing::error!(%error, "the FUSE session failed");
         }
-        client.keep_behind();
         // Nobody may be listening any more.
         let _ = end.send(true);
     })?;
     set_read_ahead(&mounted.mountpoint, options.read_ahead_kb);
     Ok(mounted)
-}
-
-/// Tells the kernel which pages the client wants dropped, until the client forgets whom to tell. On a thread of its own:
-/// the kernel may wait for pages that other threads are to fill.
-fn drop_pages(client: &Client, kernel: Notifier, from: u64) -> io::Result<()> {
-    let (send, receive) = mpsc::channel::<(Ino, u64, u64)>();
-    client.drop_behind(from, move |ino, offset, len| {
-        // The thread ends with its last sender only.
-        let _ = send.send((ino, offset, len));
-    });
-    let run = move || {
-        for (ino, offset, len) in receive {
-            // An inode that the kernel does not know any more has no pages.
-            let _ = kernel.inval_inode(INodeNo(ino.0), offset as i64, len as i64);
-        }
-    };
-    std::thread::Builder::new().name("fuse-pages".into()).spawn(run).map(drop)
 }
 
 /// The mountpoint's absolute path, if something can be mounted there.

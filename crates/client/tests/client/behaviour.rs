@@ -2,8 +2,6 @@
 
 use crate::store::Behaviour;
 use crate::world::{READ_WRITE, ROOT, World, pattern};
-use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tarn_base::posix::{RenameMode, SetAttr, SetTime};
@@ -156,46 +154,6 @@ async fn a_small_file_is_one_get() {
     assert_eq!(world.read(handle, 0, 4096).await, &data[..4096]);
     assert_eq!(world.read(handle, 4096, 100_000).await, &data[4096..]);
     assert_eq!(world.store.gets.load(Ordering::Relaxed), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn pages_are_dropped_behind_the_first_pass_through_a_large_file() {
-    let mut world = World::new(14, 128 << 10, large());
-    for name in ["large", "other"] {
-        let (_, handle) = world.create(name).await;
-        for at in 0..40 {
-            world.write(handle, (at * MIB) as u64, &pattern(1, at as u64, MIB)).await.unwrap();
-        }
-        world.client.close(handle);
-    }
-    world.client.shutdown(|_| {}).await.unwrap();
-    world.remount();
-    let dropped = Arc::new(Mutex::new(Vec::new()));
-    let told = dropped.clone();
-    world.client.drop_behind(32 << 20, move |ino, offset, len| told.lock().push((ino, offset, len)));
-    let pass = async |name, turn: usize| {
-        let (ino, handle) = world.open(name).await;
-        for at in (0..turn).chain((turn < 40).then_some(0)).chain(turn..40) {
-            world.read(handle, (at * MIB) as u64, MIB).await;
-        }
-        world.client.close(handle);
-        let dropped = std::mem::take(&mut *dropped.lock());
-        let ends = dropped.iter().map(|(_, offset, len)| offset + len);
-        assert!(dropped.iter().all(|(of, ..)| *of == ino));
-        assert!(
-            dropped
-                .iter()
-                .map(|(_, offset, _)| *offset)
-                .skip(1)
-                .eq(ends.clone().take(dropped.len().max(1) - 1))
-        );
-        ends.max().unwrap_or(0)
-    };
-    // Up to a little behind the reader, once.
-    assert_eq!(pass("large", 40).await, 28 << 20);
-    assert_eq!(pass("large", 40).await, 0);
-    // Whoever goes back wants the pages.
-    assert_eq!(pass("other", 20).await, 8 << 20);
 }
 
 #[tokio::test(start_paused = true)]

@@ -138,6 +138,8 @@ pub struct MountRequest {
     pub exec: Option<bool>,
     /// Bytes that the kernel reads ahead.
     pub read_ahead: Option<u64>,
+    /// Files of so many bytes are first read around the kernel's page cache.
+    pub hybrid_io: Option<u64>,
     /// Bytes for caches and dirty data; counts when the mount starts the node.
     pub memory: Option<u64>,
     /// Mount over a directory that is not empty.

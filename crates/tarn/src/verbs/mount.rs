@@ -12,7 +12,8 @@ Returns when it is mounted; a process of its own goes on in the background and l
 the journal under systemd. Datasets below, whose mountpoint is inherited, are mounted below DIR.
 
 Options (-o): ro, allow_other, noatime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec,
-read_ahead=SIZE, memory=SIZE, nonempty. What fstab adds for others (defaults, _netdev, nofail, x-...) is passed over.
+read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, nonempty. What fstab adds for others (defaults, _netdev, nofail,
+x-...) is passed over.
 
 Example:
   tarn mount tank /mnt

@@ -36,6 +36,9 @@ pub async fn mount(
     if let Some(bytes) = request.read_ahead {
         options.read_ahead_kb = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
     }
+    if let Some(bytes) = request.hybrid_io {
+        options.hybrid_io = bytes;
+    }
     let client = dataset.client().clone();
     let runtime = tokio::runtime::Handle::current();
     // The system calls of mounting wait for the kernel, and for fusermount3 where root does not mount.
