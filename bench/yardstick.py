@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 from harness import REPO, Failed
+from processor import Meter
 from s3 import ACCESS, SECRET
 
 OBJECT = 4 << 20
@@ -19,26 +20,29 @@ def rawstore():
     return binary
 
 
-def bucket_crate():
-    """The same by Tarn's bucket crate (its example `raw`), where it has been built."""
+def example(name):
+    """An example of Tarn's crates, where it has been built."""
     for profile in ("release", "debug"):
-        binary = os.path.join(REPO, "target", profile, "examples/raw")
+        binary = os.path.join(REPO, "target", profile, "examples", name)
         if os.path.exists(binary):
             return binary
     return None
 
 
 def clients():
-    return {name: path for name, path in (("rawstore", rawstore()), ("bucket crate", bucket_crate())) if path}
+    """The two clients; the second is Tarn's bucket crate."""
+    found = {"rawstore": rawstore(), "bucket crate": example("raw")}
+    return {name: path for name, path in found.items() if path}
 
 
 def run(binary, words, keys=()):
     env = {**os.environ, "AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+    meter = Meter()
     done = subprocess.run([binary, *map(str, words)], input="\n".join(keys), env=env, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"{binary}: {done.stderr.strip()}")
     moved, seconds = done.stdout.split()
-    return int(moved) / float(seconds)
+    return meter.moved(int(moved), float(seconds))
 
 
 def objects(server, at_least):
@@ -53,7 +57,7 @@ def objects(server, at_least):
 
 
 def get(server, keys):
-    """Bytes per second of reading the objects, by each client at several numbers of connections."""
+    """Reading the objects, by each client at several numbers of connections."""
     return {
         f"{name}, {connections} connections": run(path, ["get", server.endpoint, connections], keys)
         for name, path in clients().items()
@@ -62,7 +66,7 @@ def get(server, keys):
 
 
 def put(server, size):
-    """Bytes per second of writing `size` bytes in objects of 4 MiB over all buckets, in the same ways."""
+    """Writing `size` bytes in objects of 4 MiB over all buckets, in the same ways."""
     tries = {}
     for name, path in clients().items():
         for connections in (8, 16):
