@@ -135,6 +135,12 @@ pub(crate) struct Configured {
     pub region: String,
 }
 
+/// What a profile file says of the profile `default`; for tests that give it what no tool would write.
+pub(crate) fn parses_profile(text: &str) -> bool {
+    let values = read_section(text, "default");
+    values.keys().all(|name| *name == name.to_ascii_lowercase()) && !values.is_empty()
+}
+
 /// The configuration of `location`.
 pub(crate) fn builder(url: &str, location: &S3Location, environment: &Environment) -> Result<Configured> {
     let named = location.profile.as_deref();

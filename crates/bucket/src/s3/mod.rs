@@ -347,3 +347,14 @@ impl Bucket for S3Bucket {
         self.find_keeps().await
     }
 }
+
+/// Whether an answer of a store makes sense; for tests that give it what no store would.
+pub(crate) fn parses_answer(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let kept = keeps::has_versions(&text) | keeps::has_lock(&text);
+    let answer = Answer::of(&object_store::Error::Generic { store: "S3", source: text.into() });
+    let error = errors::explain("s3://bucket", "http://host", Operation::Get, "key", &answer);
+    let line = error.to_string();
+    assert!(!line.contains(char::is_control) && line.len() < 4000, "{line:?}");
+    kept | answer.status.is_some()
+}
