@@ -270,7 +270,8 @@ def change_label(bucket, change):
         file.write(header + struct.pack("<I", crc32c(header)) + body)
 
 
-@test("wrong labels: a newer format, unknown features, copies, damage, names that lead elsewhere", limit=180, needs="pool")
+@test("wrong labels: newer formats, unknown features, copies, damage, names that lead elsewhere", limit=180,
+      needs="pool")
 def labels(t):
     host, world = t.world.host, t.world
     pool = world.pool(buckets=2)
@@ -296,7 +297,8 @@ def labels(t):
         ("a newer format", lambda body: (2, body), "format 2", "use a newer one"),
         ("a feature", with_body(b'"incompatible":[]', b'"incompatible":["org:new"]'), "org:new", "use a newer one"),
         ("no JSON", lambda body: (1, body[:-1]), "label", "cannot be understood"),
-        ("a dataset outside", with_body(b'"name":"tank","guid"', b'"name":"tank/../x","guid"'), "tank/../x", "cannot be"),
+        ("a dataset outside", with_body(b'"name":"tank","guid"', b'"name":"tank/../x","guid"'), "tank/../x",
+         "cannot be"),
         ("a pool outside", with_body(b'"name":"tank"', b'"name":"../tank"'), "../tank", "letter"),
     ]:
         for path in pool.vdevs:
@@ -366,7 +368,7 @@ def s3(t):
         Wrong("nobody listens", create(there.replace(str(server.port), str(closed))), f":{closed}", "check"),
         Wrong("no such host", create("s3://b?endpoint=http://no-such-host.invalid"), "no-such-host", "check"),
         Wrong("TLS where there is none", create(there.replace("http:", "https:")), "https://127", "check"),
-        Wrong("import from no bucket", ["pool", "import", "-d", there.replace("b01", "nowhere")], "nowhere", "create it"),
+        Wrong("import from no bucket", ["pool", "import", "-d", there.replace("b01", "none")], "none", "create it"),
     ]
     count = refuse(t, host, cases)
     t.check(du(server.root) == 0, "a refused create left objects")

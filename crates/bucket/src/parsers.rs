@@ -3,8 +3,10 @@
 use crate::{Location, aws, key, s3};
 
 /// A name, and a function that parses bytes and says whether they were accepted. It panics when what was accepted
-/// does not come back the same from its own text.
-pub const PARSERS: &[(&str, fn(&[u8]) -> bool)] = &[
+/// does not come back the same from its own bytes.
+pub type Parser = (&'static str, fn(&[u8]) -> bool);
+
+pub const PARSERS: &[Parser] = &[
     ("bucket-url", url),
     ("bucket-key", |bytes| std::str::from_utf8(bytes).is_ok_and(|text| key::check("bucket", text).is_ok())),
     ("bucket-s3-answer", s3::parses_answer),

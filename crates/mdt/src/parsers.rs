@@ -10,10 +10,10 @@ use crate::phys::{
 use std::fmt::Debug;
 use tarn_base::Ino;
 use tarn_base::block::{DEFAULT_RECORD, MAX_RECORD, MIN_RECORD};
+use tarn_pool::parsers::Parser;
 
-/// A name, and a function that parses bytes and says whether they were accepted. It panics when what was accepted
-/// does not come back the same from its own bytes.
-pub const PARSERS: &[(&str, fn(&[u8]) -> bool)] = &[
+/// As those of `tarn_bucket`.
+pub const PARSERS: &[Parser] = &[
     ("mdt-dataset", dataset),
     ("mdt-inode", inode),
     ("mdt-names", row::<DirentPhys>),

@@ -3,7 +3,8 @@
 use crate::size;
 use crate::value::{Kind, canonical};
 
-pub(crate) const PARSERS: &[(&str, fn(&[u8]) -> bool)] = &[("tarn-size", size), ("tarn-property", property)];
+pub(crate) const PARSERS: &[tarn_bucket::parsers::Parser] =
+    &[("tarn-size", size), ("tarn-property", property)];
 
 fn size(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };

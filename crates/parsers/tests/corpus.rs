@@ -12,7 +12,7 @@ use tarn_parsers::mutate::{Random, mutate};
 use tarn_parsers::{Parser, all};
 
 /// Cases for each parser, unless a time is given.
-const CASES: usize = 4000;
+const CASES: usize = 20_000;
 const LONGEST: usize = 64 << 10;
 /// What a parser may take for an input of no length, in bytes: room to unpack one record of the largest size, twice.
 const MEMORY: usize = 36 << 20;

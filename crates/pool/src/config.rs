@@ -159,4 +159,37 @@ mod tests {
             assert!(name_problem(bad).is_some(), "{bad}");
         }
     }
+
+    fn config() -> PoolConfig {
+        let text = r#"{"guid":1,"name":"tank","generation":1,"epoch":1,"created_ms":0,"next_dataset":3,"next_vdev":2,
+            "vdevs":[{"id":0,"guid":7,"url":"/a","added_ms":0},{"id":1,"guid":8,"url":"/b","added_ms":0}],
+            "datasets":[{"id":1,"name":"tank","guid":1,"created_ms":0,"metadata_vdevs":[7,8]},
+                        {"id":2,"name":"tank/a","guid":2,"created_ms":0,"metadata_vdevs":[7]}]}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_is_refused() {
+        assert_eq!(config().problem(), None);
+        let wrong: [(&str, fn(&mut PoolConfig)); 12] = [
+            ("name", |c| c.name = "../tank".into()),
+            ("epoch", |c| c.epoch = Epoch(u64::MAX)),
+            ("generation", |c| c.generation = u64::MAX),
+            ("vdevs", |c| c.vdevs.clear()),
+            ("vdevs", |c| c.next_vdev = 1),
+            ("vdevs", |c| c.vdevs[1].guid = c.vdevs[0].guid),
+            ("tank/../x", |c| c.datasets[1].name = "tank/../x".into()),
+            ("other", |c| c.datasets[1].name = "other".into()),
+            ("tank", |c| c.datasets[1].name = "tank".into()),
+            ("number", |c| c.next_dataset = 2),
+            ("no vdev", |c| c.datasets[1].metadata_vdevs = vec![VdevGuid(9)]),
+            ("larger", |c| drop(c.datasets[1].stored.insert(VdevId(0), u64::MAX))),
+        ];
+        for (word, change) in wrong {
+            let mut changed = config();
+            change(&mut changed);
+            let problem = changed.problem().unwrap_or_default();
+            assert!(problem.contains(word), "{word}: {problem:?}");
+        }
+    }
 }

@@ -18,10 +18,10 @@ use bytes::Bytes;
 use tarn_base::block::{MAX_RECORD, flag};
 use tarn_base::{BlockPtr, Checksum, ChecksumKind, Compression, DatasetId, Grant, PoolGuid};
 use tarn_base::{SegmentId, Txg, VdevId};
+pub use tarn_bucket::parsers::Parser;
 
-/// A name, and a function that parses bytes and says whether they were accepted. It panics when what was accepted
-/// does not come back the same from its own bytes.
-pub const PARSERS: &[(&str, fn(&[u8]) -> bool)] = &[
+/// As those of `tarn_bucket`.
+pub const PARSERS: &[Parser] = &[
     ("pool-label", |bytes| framed(label::MAGIC, bytes, label)),
     ("pool-epoch", |bytes| framed(bucket::MAGIC, bytes, epoch)),
     ("pool-history", |bytes| framed(history::MAGIC, bytes, history_entry)),
