@@ -8,7 +8,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -17,7 +17,7 @@ impl Random {
 
     /// A number below `end`; 0 when there is none.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 33) as usize % end.max(1)
+        (self.draw() >> 33) as usize % end.max(1)
     }
 }
 
@@ -39,7 +39,7 @@ fn once(random: &mut Random, out: &mut Vec<u8>, others: &[Vec<u8>]) {
     let at = random.below(out.len());
     match random.below(9) {
         0 | 1 if !out.is_empty() => out[at] ^= 1 << random.below(8),
-        2 if !out.is_empty() => out[at] = random.next() as u8,
+        2 if !out.is_empty() => out[at] = random.draw() as u8,
         3 => {
             let number = ODD[random.below(ODD.len())].to_le_bytes();
             let len = [1, 2, 4, 8][random.below(4)].min(out.len() - at.min(out.len()));
@@ -55,7 +55,7 @@ fn once(random: &mut Random, out: &mut Vec<u8>, others: &[Vec<u8>]) {
             out.splice(to..to, piece);
         }
         7 => {
-            let piece: Vec<u8> = (0..random.below(16)).map(|_| random.next() as u8).collect();
+            let piece: Vec<u8> = (0..random.below(16)).map(|_| random.draw() as u8).collect();
             out.splice(at..at, piece);
         }
         _ if !others.is_empty() => {
