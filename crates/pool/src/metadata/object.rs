@@ -123,7 +123,9 @@ impl Footer {
         let (payload, key_hash, table_crc) = (f.u64()?, f.u64()?, f.u32()?);
         let put_id_len = f.u8()? as usize;
         f.bytes(3)?;
-        let put_id = String::from_utf8_lossy(f.bytes(put_id_len.min(PUT_ID_MAX))?).into_owned();
+        // What cannot be written again as it is was not written by Tarn.
+        let put_id = f.bytes(put_id_len).filter(|id| id.len() <= PUT_ID_MAX)?;
+        let put_id = std::str::from_utf8(put_id).ok()?.to_string();
         if pool != identity.pool {
             return Some(Err("it belongs to another pool".into()));
         }
