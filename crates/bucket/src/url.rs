@@ -118,7 +118,7 @@ fn parse_path(name: &str) -> Result<Location> {
 /// A directory by its absolute path, without what `absolute` leaves in: repeated or trailing slashes and single dots.
 fn local(name: &str, path: &Path) -> Result<Location> {
     // The path becomes a name in labels and part of a line, and must mean the same when it is read from there.
-    if !path.to_str().is_some_and(|text| !text.contains(char::is_control)) {
+    if path.to_str().is_none_or(|text| text.contains(char::is_control)) {
         return Err(Error::Config(format!(
             "{}: a bucket's path is UTF-8 without control characters: rename the directory",
             name.escape_debug()
