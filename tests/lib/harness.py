@@ -40,8 +40,9 @@ ROWS = [
     ("crash", "kill -9 and what was acknowledged"),
     ("integrity", "damage is found, and is never wrong data"),
     ("ownership", "one host at a time"),
-    ("cli", "verbs, columns and bad input"),
+    ("cli", "verbs and columns"),
     ("s3", "a pool on an S3 server"),
+    ("input", "wrong input: one clear line, nothing half made"),
 ]
 
 

@@ -1,9 +1,13 @@
 """An S3 server for tests: versitygw over a directory, each directory below it a bucket."""
+import datetime
+import hashlib
+import hmac
 import os
 import shutil
 import socket
 import subprocess
 import time
+import urllib.request
 
 from harness import REPO, Failed, Skipped
 
@@ -20,9 +24,9 @@ def binary():
 
 
 class Server:
-    """A running server with `buckets` empty buckets, on files below `root`."""
+    """A running server with `buckets` empty buckets, on files below `root`; it can keep versions if `versions`."""
 
-    def __init__(self, root, buckets):
+    def __init__(self, root, buckets, versions=False):
         self.root = root
         self.names = [f"b{n:02}" for n in range(1, buckets + 1)]
         for name in self.names:
@@ -42,6 +46,9 @@ class Server:
         command = [binary(), "--port", f"127.0.0.1:{self.port}", "--region", REGION, "--quiet", "--keep-alive"]
         env = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
         self.log = open(root.rstrip("/") + ".log", "wb")
+        if versions:
+            os.makedirs(root + ".versions")
+            beside += ["--versioning-dir", root + ".versions"]
         self.process = subprocess.Popen([*command, "posix", *beside, root], env=env, stdout=self.log, stderr=self.log)
         self.wait()
 
@@ -65,6 +72,27 @@ class Server:
     def credentials(self):
         """Where Tarn looks for them: the environment."""
         return {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
+
+    def request(self, method, path, query="", body=b"", headers=()):
+        """A request of the server's owner, signed as AWS documents it (Signature Version 4); `query` is one name."""
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        digest = hashlib.sha256(body).hexdigest()
+        sent = {"host": f"127.0.0.1:{self.port}", "x-amz-content-sha256": digest, "x-amz-date": now, **dict(headers)}
+        names = ";".join(sorted(sent))
+        lines = "".join(f"{name}:{sent[name]}\n" for name in sorted(sent))
+        canonical = f"{method}\n{path}\n{query}{'=' if query else ''}\n{lines}\n{names}\n{digest}"
+        scope = f"{now[:8]}/{REGION}/s3/aws4_request"
+        text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        key = b"AWS4" + SECRET.encode()
+        for word in (*scope.split("/"), text):
+            key = hmac.new(key, word.encode(), hashlib.sha256).digest()
+        sent["authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
+        )
+        url = f"{self.endpoint}{path}{'?' if query else ''}{query}"
+        request = urllib.request.Request(url, data=body or None, headers=sent, method=method)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.read()
 
     def stop(self):
         self.process.terminate()

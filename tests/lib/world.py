@@ -125,11 +125,11 @@ class World:
         self.pools.append(pool)
         return pool
 
-    def s3(self, buckets):
+    def s3(self, buckets, **how):
         """Starts an S3 server; pools that are created from now on find its credentials in the environment."""
         import s3
 
-        server = s3.Server(self.path("s3"), buckets)
+        server = s3.Server(self.path("s3"), buckets, **how)
         self.servers.append(server)
         self.host.environment.update(server.credentials())
         return server

@@ -1,4 +1,4 @@
-"""The verbs: what they print for people and for scripts, and what they say to wrong lines."""
+"""The verbs: what they print for people and for scripts."""
 import json
 import os
 import shutil
@@ -6,7 +6,6 @@ import subprocess
 import tempfile
 
 from harness import REPO, Skipped, test
-from row_ownership import refused
 from world import TARN, mounts_below, sweep
 
 
@@ -116,77 +115,6 @@ def datasets(t):
     t.check(sorted(os.listdir(alone)) == ["file", "new"], "content of the dataset alone")
     tarn("umount", alone)
     tarn("fs", "destroy", "-r", "tank/home")
-
-
-@test("wrong lines: one clear line, exit status non-zero, nothing half made", limit=180, needs="pool")
-def bad_input(t):
-    host, world = t.world.host, t.world
-    a, b, c = world.buckets(3)
-    file = world.path("a-file")
-    with open(file, "w") as f:
-        f.write("no directory")
-    never = [
-        (["pool", "create", "tank", "ftp://somewhere/else"], "ftp"),
-        (["pool", "create", "tank", world.path("missing", "deep")], "missing"),
-        (["pool", "create", "tank", file], "a-file"),
-        (["pool", "create", "tank", a, a], "b01"),
-        (["pool", "create", "7up", a], "7up"),
-        (["pool", "create", "mirror", a], "mirror"),
-        (["pool", "create", "a/b", a], "a/b"),
-        (["pool", "create", "x" * 300, a], "x"),
-        (["pool", "create", "-o", "colour=red", "tank", a], "colour"),
-        (["pool", "create", "-o", "failmode=panic", "tank", a], "failmode"),
-        (["pool", "create", "-O", "recordsize=100K", "tank", a], "recordsize"),
-        (["pool", "create", "-O", "compression=rot13", "tank", a], "compression"),
-        (["pool", "status", "nowhere"], "nowhere"),
-        (["pool", "import", "-d", a, "nowhere"], "nowhere"),
-        (["mount", "nowhere", world.root], "nowhere"),
-        (["umount", world.root], world.root),
-        (["fs", "list", "nowhere/x"], "nowhere"),
-    ]
-    for words, part in never:
-        refused(t, host.tarn(*words, check=False), part)
-    t.check(host.tarn("pool", "list", "-H").stdout == "", "a refused create made a pool")
-    t.check(not any(os.listdir(d) for d in (a, b, c)), "a refused create left something in a bucket")
-
-    pool = world.pool(buckets=[a, b])
-    full, mnt = world.path("full"), pool.mnt
-    os.mkdir(full)
-    open(os.path.join(full, "file"), "w").close()
-    host.tarn("fs", "create", "tank/a")
-    then = [
-        (["pool", "create", "tank", c], "tank"),
-        (["pool", "create", "second", c, b], "b02"),
-        (["pool", "add", "tank", a], "b01"),
-        (["pool", "add", "tank", world.path("missing", "deep")], "missing"),
-        (["pool", "set", "rewind=soon", "tank"], "rewind"),
-        (["pool", "set", "size=5", "tank"], "size"),
-        (["fs", "create", "tank/a"], "tank/a"),
-        (["fs", "create", "tank/x/y"], "tank/x"),
-        (["fs", "create", "tank/.."], "tank/.."),
-        (["fs", "set", "recordsize=3", "tank/a"], "recordsize"),
-        (["fs", "set", "used=3", "tank/a"], "used"),
-        (["fs", "get", "colour", "tank/a"], "colour"),
-        (["fs", "rename", "tank/a", "other/a"], "other"),
-        (["fs", "destroy", "tank/none"], "tank/none"),
-        (["mount", "tank", full], "full"),
-        (["mount", "tank", file], "a-file"),
-        (["mount", "tank", world.path("missing")], "missing"),
-        (["mount", "tank/none", mnt], "tank/none"),
-        (["mount", "-o", "colour=red", "tank", mnt], "colour"),
-    ]
-    for words, part in then:
-        refused(t, host.tarn(*words, check=False), part)
-    t.check(not os.listdir(c), "a refused create left something in a bucket")
-    t.check(host.tarn("fs", "list", "-H", "-o", "name").stdout.split() == ["tank", "tank/a"], "a refused line changed datasets")
-    pool.mount()
-    refused(t, host.tarn("mount", "tank", pool.mnt, check=False), pool.mnt)
-    refused(t, host.tarn("pool", "destroy", "tank", check=False), "tank")
-    with open(os.path.join(pool.mnt, "open"), "w"):
-        # As in zpool, export unmounts; what is in use it leaves alone.
-        refused(t, host.tarn("pool", "export", "tank", check=False), "tank")
-        refused(t, host.tarn("umount", pool.mnt, check=False), pool.mnt)
-    t.note(f"{len(never) + len(then) + 4} lines")
 
 
 HELPERS = {"/sbin/mount.fuse.tarn": TARN, "/sbin/umount.fuse.tarn": TARN}

@@ -83,26 +83,3 @@ def crash(t):
         pool.mount()
         t.check(lines(os.path.join(pool.mnt, "log")) == 20 * number, "acknowledged lines are lost")
         pool.umount()
-
-
-@test("wrong credentials, a missing bucket, an unknown endpoint: a line each", limit=240, needs="pool")
-def bad_input(t):
-    server = t.world.s3(2)
-    host, good = t.world.host, dict(t.world.host.environment)
-    there = server.urls()[0]
-    cases = [
-        ("no such bucket", there.replace("b01", "nowhere"), {}, "nowhere"),
-        ("wrong key", there, {"AWS_ACCESS_KEY_ID": "nobody"}, "b01"),
-        ("wrong secret", there, {"AWS_SECRET_ACCESS_KEY": "wrong"}, "b01"),
-        ("unknown endpoint", there.replace(str(server.port), "1"), {}, "127.0.0.1:1"),
-    ]
-    for about, url, changed, word in cases:
-        print(f"-- {about}")
-        host.environment = {**good, **changed}
-        refused(t, host.tarn("pool", "create", "tank", url, check=False, limit=100), word)
-    host.environment = {k: v for k, v in good.items() if not k.startswith("AWS_")}
-    refused(t, host.tarn("pool", "create", "tank", there, check=False, limit=100), "credential")
-    host.environment = good
-    t.check(du(server.root) == 0, "a refused create left objects")
-    host.tarn("pool", "create", "tank", *server.urls())
-    refused(t, host.tarn("pool", "create", "second", server.urls()[0], check=False), "tank")

@@ -18,6 +18,8 @@ pub mod guard;
 pub mod key;
 pub mod local;
 pub mod memory;
+#[doc(hidden)]
+pub mod parsers;
 pub mod raw;
 pub mod s3;
 pub mod store;

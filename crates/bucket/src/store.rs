@@ -127,6 +127,12 @@ pub trait Bucket: Send + Sync + 'static {
     async fn sync(&self) -> Result<()>;
 
     async fn capacity(&self) -> Result<Option<Capacity>>;
+
+    /// Why what is deleted would not give its space back (old versions are kept, say), in one line; `None` when it
+    /// does or the store does not tell.
+    async fn keeps(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Bytes in the pieces of a body.

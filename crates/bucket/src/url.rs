@@ -11,7 +11,7 @@
 
 use crate::{Error, Result, key};
 use ::url::Url;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A parsed bucket name. [`Location::url`] gives the name by which it is parsed to the same again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,18 @@ fn parse_path(name: &str) -> Result<Location> {
     }
     let path = std::path::absolute(name)
         .map_err(|e| Error::Config(format!("{name}: cannot be made an absolute path: {e}")))?;
-    // Without what `absolute` leaves in: repeated or trailing slashes and single dots.
+    local(name, &path)
+}
+
+/// A directory by its absolute path, without what `absolute` leaves in: repeated or trailing slashes and single dots.
+fn local(name: &str, path: &Path) -> Result<Location> {
+    // The path becomes a name in labels and part of a line, and must mean the same when it is read from there.
+    if path.to_str().is_none_or(|text| text.contains(char::is_control)) {
+        return Err(Error::Config(format!(
+            "{}: a bucket's path is UTF-8 without control characters: rename the directory",
+            name.escape_debug()
+        )));
+    }
     Ok(Location::Local(path.components().collect()))
 }
 
@@ -123,7 +134,7 @@ fn parse_file(name: &str) -> Result<Location> {
         return Err(usage("a file URL has no parameters"));
     }
     let path = url.to_file_path().map_err(|()| usage("this is not a path on this host"))?;
-    Ok(Location::Local(path.components().collect()))
+    local(name, &path)
 }
 
 fn parse_s3(rest: &str) -> Result<Location> {
@@ -135,9 +146,10 @@ fn parse_s3(rest: &str) -> Result<Location> {
     if bucket.is_empty() {
         return Err(Error::Config("s3:// lacks the bucket's name: write s3://bucket/prefix".into()));
     }
-    if bucket.contains([':', ' ']) {
+    if !bucket.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) {
         return Err(Error::Config(format!(
-            "s3://{bucket}: a bucket's name has no `:` or space; a host goes into ?endpoint=http://host:port"
+            "s3://{}: a bucket's name has letters, digits, `-`, `.` and `_`; a host goes into ?endpoint=http://host:port",
+            bucket.escape_debug()
         )));
     }
     let prefix = prefix.trim_matches('/');
@@ -265,6 +277,9 @@ mod tests {
             ("s3://b/../c", "cannot be used"),
             ("file://host/x", "file:///absolute/path"),
             ("mem://", "mem://name"),
+            ("file:///a%FF", "rename the directory"),
+            ("file:///a%0Ab", "rename the directory"),
+            ("/a\nb", "rename the directory"),
             ("", "empty"),
         ] {
             let error = Location::parse(name).unwrap_err();

@@ -18,10 +18,11 @@ const TABLE: &[(&str, &[&str])] = &[
     ("tarn", &["*"]),
     ("tarn-sim", &["*"]),
     ("tarn-lint", &[]),
+    ("tarn-parsers", &["tarn-bucket", "tarn-pool", "tarn-mdt"]),
 ];
 
 /// Crates that only tests may use: nobody imports them.
-const TEST_ONLY: &[&str] = &["tarn-sim", "tarn-lint"];
+const TEST_ONLY: &[&str] = &["tarn-sim", "tarn-lint", "tarn-parsers"];
 
 /// Licences whose terms fit a work under Apache-2.0. One of the alternatives that a crate offers is enough.
 const LICENCES: &[&str] = &[

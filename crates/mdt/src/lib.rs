@@ -22,6 +22,8 @@ mod key;
 mod names;
 mod open;
 mod ops;
+#[doc(hidden)]
+pub mod parsers;
 mod phys;
 mod reap;
 mod reclaim;

@@ -3,11 +3,12 @@
 //! Encoding is postcard (variable-length integers), so a field is never removed or reordered; a new version of a
 //! struct gets a new version byte and a conversion from the old one.
 
-use crate::Stop;
+use crate::{Stop, names};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tarn_base::posix::{Attr, FileKind};
-use tarn_base::{BlockPtr, Checksum, Compression, Grant, Ino, SegmentId, Timespec, Txg, block::flag};
+use tarn_base::block::{MAX_RECORD, MIN_RECORD, flag};
+use tarn_base::posix::{Attr, FILE_SIZE_MAX, FileKind, SYMLINK_MAX};
+use tarn_base::{BlockPtr, Checksum, Compression, Grant, Ino, SegmentId, Timespec, Txg};
 
 /// Version byte of every row that this code writes.
 const VERSION: u8 = 1;
@@ -18,16 +19,31 @@ pub fn encode<T: Serialize>(value: &T) -> Bytes {
     Bytes::from(out)
 }
 
-pub fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Stop> {
-    match bytes.split_first() {
-        Some((&VERSION, rest)) => {
-            postcard::from_bytes(rest).map_err(|e| Stop::damaged(format!("{what} row does not decode: {e}")))
-        }
-        Some((&version, _)) => {
-            Err(Stop::damaged(format!("{what} row of version {version}: written by a newer Tarn")))
-        }
-        None => Err(Stop::damaged(format!("{what} row is empty"))),
+/// What lies in a row.
+pub trait Phys: Serialize + DeserializeOwned {
+    /// Whether the code can work with these values. A row that decodes may still hold what no Tarn would write, and
+    /// must not bring a process down that counts on from it.
+    fn is_sound(&self) -> bool {
+        true
     }
+}
+
+/// Numbers that are counted on from, and sums of bytes, stay below this.
+const COUNT_MAX: u64 = 1 << 62;
+
+pub fn decode<T: Phys>(what: &str, bytes: &[u8]) -> Result<T, Stop> {
+    let (value, rest) = match bytes.split_first() {
+        Some((&VERSION, rest)) => postcard::take_from_bytes::<T>(rest)
+            .map_err(|e| Stop::damaged(format!("{what} row does not decode: {e}")))?,
+        Some((&version, _)) => {
+            return Err(Stop::damaged(format!("{what} row of version {version}: written by a newer Tarn")));
+        }
+        None => return Err(Stop::damaged(format!("{what} row is empty"))),
+    };
+    if !rest.is_empty() || !value.is_sound() {
+        return Err(Stop::damaged(format!("{what} row holds what cannot be")));
+    }
+    Ok(value)
 }
 
 /// The dataset's own row: rewritten in every txg.
@@ -46,6 +62,14 @@ pub struct SuperPhys {
     pub hash_seed: u64,
     /// Bits of the hash of names that are kept.
     pub hash_bits: u8,
+}
+
+impl Phys for SuperPhys {
+    fn is_sound(&self) -> bool {
+        (1..=names::HASH_BITS).contains(&self.hash_bits)
+            && self.next_grant < u32::MAX
+            && [self.txg.0, self.next_ino, self.live, self.stored, self.inodes].iter().all(|n| *n < COUNT_MAX)
+    }
 }
 
 /// Bits of [`InodePhys::flags`].
@@ -86,6 +110,19 @@ pub struct InodePhys {
     pub project: u32,
 }
 
+impl Phys for InodePhys {
+    fn is_sound(&self) -> bool {
+        let times = [self.atime, self.mtime, self.ctime, self.crtime];
+        (MIN_RECORD.trailing_zeros()..=MAX_RECORD.trailing_zeros()).contains(&u32::from(self.record_shift))
+            && self.size <= FILE_SIZE_MAX
+            && self.allocated < COUNT_MAX
+            && self.data_version < COUNT_MAX
+            && self.xattrs < u32::MAX
+            && self.target.len() <= SYMLINK_MAX
+            && times.iter().all(|time| time.nsec < 1_000_000_000)
+    }
+}
+
 impl InodePhys {
     pub fn attr(&self, ino: Ino) -> Attr {
         Attr {
@@ -122,6 +159,13 @@ pub struct DirentPhys {
     pub entries: Vec<NamePhys>,
 }
 
+impl Phys for DirentPhys {
+    fn is_sound(&self) -> bool {
+        self.entries.iter().all(|entry| names::check(&entry.name).is_ok())
+            && self.entries.windows(2).all(|two| two[0].slot < two[1].slot)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamePhys {
     /// Tells names of one hash apart in cookies; stays while the name lives.
@@ -140,11 +184,23 @@ pub struct SegmentPhys {
     pub live: u64,
 }
 
+impl Phys for SegmentPhys {
+    fn is_sound(&self) -> bool {
+        self.size < COUNT_MAX && self.live < COUNT_MAX
+    }
+}
+
 /// A record that more than one file points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefcountPhys {
     /// References beyond the first.
     pub extra: u32,
+}
+
+impl Phys for RefcountPhys {
+    fn is_sound(&self) -> bool {
+        self.extra < u32::MAX
+    }
 }
 
 /// What a dataset keeps on one vdev.
@@ -154,10 +210,22 @@ pub struct VdevPhys {
     pub stored: u64,
 }
 
+impl Phys for VdevPhys {
+    fn is_sound(&self) -> bool {
+        self.stored < COUNT_MAX
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReclaimPhys {
     /// Bytes of records.
     pub size: u64,
+}
+
+impl Phys for ReclaimPhys {
+    fn is_sound(&self) -> bool {
+        self.size < COUNT_MAX
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,11 +234,15 @@ pub struct TruncatePhys {
     pub from_record: u64,
 }
 
+impl Phys for TruncatePhys {}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantPhys {
     pub grant: Grant,
     pub granted_ms: u64,
 }
+
+impl Phys for GrantPhys {}
 
 /// Records in one row of the block map.
 pub const CHUNK_RECORDS: u64 = 64;
@@ -211,6 +283,9 @@ enum ChecksumPhys {
 }
 
 const LZ4: i8 = -1;
+
+/// The whole row; [`Chunk::decode`] looks at what is in it.
+impl Phys for Vec<RunPhys> {}
 
 fn next_offset(ptr: &BlockPtr) -> Option<u32> {
     ptr.end().checked_next_multiple_of(ALIGN)
@@ -287,7 +362,8 @@ impl Chunk {
                     compression: match record.compression {
                         0 => Compression::Off,
                         LZ4 => Compression::Lz4,
-                        level => Compression::Zstd(level),
+                        level @ 1.. => Compression::Zstd(level),
+                        _ => return Err(damaged()),
                     },
                     checksum: match record.checksum {
                         ChecksumPhys::Xxh3(sum) => Checksum::Xxh3(u64::from_le_bytes(sum)),
@@ -298,7 +374,12 @@ impl Chunk {
                 };
                 let end = offset.checked_add(record.stored).and_then(|e| e.checked_next_multiple_of(ALIGN));
                 offset = end.ok_or_else(damaged)?;
-                *chunk.ptrs.get_mut(at).ok_or_else(damaged)? = Some(ptr);
+                let slot = chunk.ptrs.get_mut(at).ok_or_else(damaged)?;
+                // What is compressed is kept only where it is shorter, so no record is stored in more bytes.
+                if slot.is_some() || record.stored > record_size {
+                    return Err(damaged());
+                }
+                *slot = Some(ptr);
             }
         }
         Ok(chunk)

@@ -1,7 +1,7 @@
 //! The pool's configuration as every label carries it.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use tarn_base::{DatasetId, Epoch, PoolGuid, VdevGuid, VdevId};
 
 /// One dataset as the pool's configuration keeps it.
@@ -58,7 +58,59 @@ pub struct VdevConfig {
     pub added_ms: i64,
 }
 
+/// Numbers that are counted on from, and sums of bytes, stay below this.
+pub(crate) const COUNT_MAX: u64 = 1 << 62;
+/// Longest name of a dataset with its pool's, in bytes.
+const DATASET_NAME_MAX: usize = 255;
+
 impl PoolConfig {
+    /// Says what in a configuration that came from a bucket cannot be; `None` when it can be worked with. Names
+    /// become parts of paths, and numbers are counted on from, so neither is taken on trust.
+    pub(crate) fn problem(&self) -> Option<String> {
+        if let Some(problem) = name_problem(&self.name) {
+            return Some(problem);
+        }
+        if self.generation >= COUNT_MAX || self.epoch.0 >= COUNT_MAX {
+            return Some("its generation or epoch is too high".into());
+        }
+        let ids: HashSet<_> = self.vdevs.iter().map(|v| v.id).collect();
+        let guids: HashSet<_> = self.vdevs.iter().map(|v| v.guid).collect();
+        let twice = ids.len() < self.vdevs.len() || guids.len() < self.vdevs.len();
+        if ids.is_empty() || twice || ids.iter().any(|id| id.0 >= self.next_vdev) {
+            return Some("its list of vdevs contradicts itself".into());
+        }
+        let mut names = HashSet::new();
+        let mut numbers = HashSet::new();
+        for dataset in &self.datasets {
+            let name = &dataset.name;
+            if !self.may_have(name) || !(dataset.destroying || names.insert(name)) {
+                return Some(format!("dataset {name:?} cannot be in pool '{}'", self.name));
+            }
+            let id = dataset.id.0;
+            if id == 0 || id >= self.next_dataset || self.next_dataset == u32::MAX || !numbers.insert(id) {
+                return Some(format!("the number of dataset '{name}' is not its own"));
+            }
+            let places = &dataset.metadata_vdevs;
+            if places.is_empty() || places.iter().any(|guid| !guids.contains(guid)) {
+                return Some(format!("the metadata of dataset '{name}' is on no vdev of the pool"));
+            }
+            if dataset.stored.values().any(|bytes| *bytes >= COUNT_MAX) {
+                return Some(format!("dataset '{name}' is larger than can be"));
+            }
+        }
+        None
+    }
+
+    /// Whether a dataset of the pool may have this name.
+    fn may_have(&self, name: &str) -> bool {
+        let part = |part: &str| {
+            !matches!(part, "" | "." | "..")
+                && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+        };
+        let below = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('/'));
+        name.len() <= DATASET_NAME_MAX && (name == self.name || below.is_some_and(|b| b.split('/').all(part)))
+    }
+
     /// Gives the pool, and with it every dataset, another first name.
     pub(crate) fn rename(&mut self, name: &str) {
         for dataset in &mut self.datasets {
@@ -88,7 +140,8 @@ pub fn name_problem(name: &str) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("invalid pool name '{name}': {problem}"))
+    let shown: String = name.chars().take(64).collect();
+    Some(format!("invalid pool name '{shown}': {problem}"))
 }
 
 #[cfg(test)]
@@ -104,6 +157,39 @@ mod tests {
             ["", "1tank", "mirror", "mirror-0", "raidz2", "log", "ta nk", "tank/x", "-t", &"a".repeat(256)]
         {
             assert!(name_problem(bad).is_some(), "{bad}");
+        }
+    }
+
+    fn config() -> PoolConfig {
+        let text = r#"{"guid":1,"name":"tank","generation":1,"epoch":1,"created_ms":0,"next_dataset":3,"next_vdev":2,
+            "vdevs":[{"id":0,"guid":7,"url":"/a","added_ms":0},{"id":1,"guid":8,"url":"/b","added_ms":0}],
+            "datasets":[{"id":1,"name":"tank","guid":1,"created_ms":0,"metadata_vdevs":[7,8]},
+                        {"id":2,"name":"tank/a","guid":2,"created_ms":0,"metadata_vdevs":[7]}]}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_is_refused() {
+        assert_eq!(config().problem(), None);
+        let wrong: [(&str, fn(&mut PoolConfig)); 12] = [
+            ("name", |c| c.name = "../tank".into()),
+            ("epoch", |c| c.epoch = Epoch(u64::MAX)),
+            ("generation", |c| c.generation = u64::MAX),
+            ("vdevs", |c| c.vdevs.clear()),
+            ("vdevs", |c| c.next_vdev = 1),
+            ("vdevs", |c| c.vdevs[1].guid = c.vdevs[0].guid),
+            ("tank/../x", |c| c.datasets[1].name = "tank/../x".into()),
+            ("other", |c| c.datasets[1].name = "other".into()),
+            ("tank", |c| c.datasets[1].name = "tank".into()),
+            ("number", |c| c.next_dataset = 2),
+            ("no vdev", |c| c.datasets[1].metadata_vdevs = vec![VdevGuid(9)]),
+            ("larger", |c| drop(c.datasets[1].stored.insert(VdevId(0), u64::MAX))),
+        ];
+        for (word, change) in wrong {
+            let mut changed = config();
+            change(&mut changed);
+            let problem = changed.problem().unwrap_or_default();
+            assert!(problem.contains(word), "{word}: {problem:?}");
         }
     }
 }

@@ -18,13 +18,14 @@ use crate::space::Device;
 use crate::text::now_ms;
 use crate::vdev::{Vdev, get_whole};
 use crate::{Error, Pool, Result, usage};
+use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tarn_base::{DatasetId, Epoch, PoolGuid, VdevGuid, VdevId};
 
 const CLAIM: &str = "tarn/claim";
-const CLAIM_MAGIC: &[u8; 8] = b"TARNCLAI";
+pub(crate) const CLAIM_MAGIC: &[u8; 8] = b"TARNCLAI";
 /// Everything that Tarn writes into a bucket lies below these.
 const PREFIXES: [&str; 4] = ["d/", "m/", "h/", "a/"];
 /// Bytes of the ARC of a pool that was just made.
@@ -91,6 +92,9 @@ impl Pool {
     async fn add_claimed(&self, free: Vec<(VdevGuid, Opened)>) -> Result<Vec<VdevId>> {
         let mut devices: Vec<Arc<Device>> = self.vdevs().iter().map(|v| v.device.clone()).collect();
         let first = self.config().next_vdev;
+        if usize::from(u16::MAX - first) < free.len() {
+            return Err(usage("a pool has at most 65535 vdevs"));
+        }
         let mut new = Vec::new();
         for (n, (guid, opened)) in free.into_iter().enumerate() {
             let device = opened.device(&mut devices).await?;
@@ -232,6 +236,18 @@ async fn claim_all(free: &[(VdevGuid, Opened)], host: &HostId, force: bool) -> R
     Ok(claimed.into_iter().map(|(_, opened)| opened).collect())
 }
 
+/// Which vdev a bucket is to be, who takes it, and when.
+type Claim = (VdevGuid, HostId, i64);
+
+pub(crate) fn parse_claim(bytes: &[u8]) -> Option<Claim> {
+    serde_json::from_slice(unframe(CLAIM_MAGIC, 1, bytes).ok()?).ok()
+}
+
+pub(crate) fn claim_bytes(claim: &Claim) -> Result<Bytes> {
+    let text = serde_json::to_vec(claim).map_err(|e| usage(e.to_string()))?;
+    Ok(frame(CLAIM_MAGIC, 1, &text))
+}
+
 async fn claim(
     guid: VdevGuid,
     opened: &Opened,
@@ -239,14 +255,21 @@ async fn claim(
     host: &HostId,
     force: bool,
 ) -> Result<()> {
-    let text = serde_json::to_vec(&(guid, host, now_ms())).map_err(|e| usage(e.to_string()))?;
-    let body = frame(CLAIM_MAGIC, 1, &text);
+    let body = claim_bytes(&(guid, host.clone(), now_ms()))?;
     match opened.bucket.create(CLAIM, vec![body.clone()]).await {
         Ok(()) => Ok(()),
         Err(tarn_bucket::Error::Exists(_)) => {
-            let bytes = get_whole(&*opened.bucket, CLAIM).await?;
-            let found: Option<(VdevGuid, HostId, i64)> =
-                unframe(CLAIM_MAGIC, 1, &bytes).ok().and_then(|body| serde_json::from_slice(body).ok());
+            let bytes = match get_whole(&*opened.bucket, CLAIM).await {
+                Err(tarn_bucket::Error::NotFound(_)) => {
+                    return Err(usage(format!(
+                        "{}: another command has just let go of the bucket, or the store counts an object that was \
+                         deleted as one that is there: try again, or use another prefix",
+                        opened.url()
+                    )));
+                }
+                found => found?,
+            };
+            let found = parse_claim(&bytes);
             if let Some((_, other)) = claimed.iter().find(|(g, _)| found.as_ref().is_some_and(|f| f.0 == *g))
             {
                 return Err(usage(format!(

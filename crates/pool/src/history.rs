@@ -4,6 +4,7 @@ use crate::codec::{frame, unframe};
 use crate::label::HostId;
 use crate::text::now_ms;
 use crate::{Error, Pool, Result};
+use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Where history lies.
 pub(crate) const PREFIX: &str = "h/";
-const MAGIC: &[u8; 8] = b"TARNHIST";
+pub(crate) const MAGIC: &[u8; 8] = b"TARNHIST";
 const VERSION: u16 = 1;
 /// Entries read at once.
 const AT_ONCE: usize = 32;
@@ -25,16 +26,26 @@ pub struct HistoryEntry {
     pub host: HostId,
 }
 
+/// Reads an entry's object.
+pub(crate) fn parse(bytes: &[u8]) -> Option<HistoryEntry> {
+    serde_json::from_slice(unframe(MAGIC, VERSION, bytes).ok()?).ok()
+}
+
+/// An entry's object.
+pub(crate) fn to_bytes(entry: &HistoryEntry) -> Result<Bytes> {
+    let body =
+        serde_json::to_vec(entry).map_err(|e| Error::Usage(format!("history cannot be written: {e}")))?;
+    Ok(frame(MAGIC, VERSION, &body))
+}
+
 impl Pool {
     /// Remembers a command, durably.
     pub async fn log_history(&self, text: &str) -> Result<()> {
         self.gate.pass()?;
         let entry = HistoryEntry { time_ms: now_ms(), text: text.to_string(), host: self.host.clone() };
-        let body = serde_json::to_vec(&entry)
-            .map_err(|e| Error::Usage(format!("history cannot be written: {e}")))?;
         // The number keeps two commands of one millisecond apart; keys sort by time.
         let key = format!("{PREFIX}{:016}-{:08x}", entry.time_ms, rand::random::<u32>());
-        let object = frame(MAGIC, VERSION, &body);
+        let object = to_bytes(&entry)?;
         let vdevs = self.vdevs();
         let first = entry.time_ms.unsigned_abs() as usize % vdevs.len().max(1);
         let two = vdevs.iter().cycle().skip(first).take(vdevs.len().min(2));
@@ -62,8 +73,7 @@ impl Pool {
         let read = |(key, places): (String, Vec<usize>)| async move {
             for i in places {
                 if let Ok(bytes) = vdevs[i].get_whole(&key).await
-                    && let Ok(body) = unframe(MAGIC, VERSION, &bytes)
-                    && let Ok(entry) = serde_json::from_slice(body)
+                    && let Some(entry) = parse(&bytes)
                 {
                     return Some(entry);
                 }

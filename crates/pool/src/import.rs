@@ -58,10 +58,10 @@ struct Candidate {
 
 impl Pool {
     /// Looks for pools in the buckets named. A directory that is no bucket itself but holds some is searched one
-    /// level deep. Buckets that cannot be read are an error only if they were named themselves.
-    pub async fn scan(urls: &[String]) -> Result<Vec<FoundPool>> {
-        let (candidates, _) = search(urls).await?;
-        Ok(candidates.into_values().map(describe).collect())
+    /// level deep. Gives also what kept buckets from being used, a line each.
+    pub async fn scan(urls: &[String]) -> Result<(Vec<FoundPool>, Vec<String>)> {
+        let (candidates, problems) = search(urls).await?;
+        Ok((candidates.into_values().map(describe).collect(), problems))
     }
 
     /// Imports a pool from the buckets named: by its name or guid, or the only one there is.
@@ -115,8 +115,9 @@ async fn spread(url: &str) -> Result<Vec<(String, bool)>> {
         let path = entry.ok()?.path();
         path.join(label::KEY).exists().then(|| (path.display().to_string(), false))
     };
-    let entries = std::fs::read_dir(&path)
-        .map_err(|e| usage(format!("{}: cannot be searched: {e}", path.display())))?;
+    let entries = std::fs::read_dir(&path).map_err(|_| {
+        usage(format!("{}: no directory that can be read: name a bucket of the pool", path.display()))
+    })?;
     let mut inside: Vec<_> = entries.filter_map(below).collect();
     inside.sort();
     if inside.is_empty() {

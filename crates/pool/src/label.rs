@@ -16,7 +16,7 @@ use tarn_bucket::Bucket;
 
 /// The label's object key.
 pub(crate) const KEY: &str = "tarn/label";
-const MAGIC: &[u8; 8] = b"TARNLABL";
+pub(crate) const MAGIC: &[u8; 8] = b"TARNLABL";
 /// The label format that this program writes, and the newest that it reads.
 pub const LABEL_VERSION: u16 = 1;
 
@@ -123,7 +123,7 @@ pub(crate) async fn read(bucket: &dyn Bucket) -> Result<Found> {
     }
 }
 
-fn parse(url: &str, bytes: &[u8]) -> Found {
+pub(crate) fn parse(url: &str, bytes: &[u8]) -> Found {
     let body = match unframe(MAGIC, LABEL_VERSION, bytes) {
         Ok(body) => body,
         Err(FrameError::Newer(version)) => {
@@ -133,10 +133,14 @@ fn parse(url: &str, bytes: &[u8]) -> Found {
         }
         Err(FrameError::Damaged) => return Found::Unusable(format!("{url}: its label is damaged")),
     };
-    match serde_json::from_slice(body) {
-        Ok(label) => Found::Label(Box::new(label)),
-        Err(error) => Found::Unusable(format!("{url}: its label cannot be understood: {error}")),
-    }
+    let problem = match serde_json::from_slice::<Label>(body) {
+        Ok(label) => match label.pool.problem() {
+            None => return Found::Label(Box::new(label)),
+            Some(problem) => problem,
+        },
+        Err(error) => error.to_string(),
+    };
+    Found::Unusable(format!("{url}: its label cannot be understood: {problem}"))
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ mod label;
 mod metadata;
 mod neighbours;
 mod open;
+#[doc(hidden)]
+pub mod parsers;
 mod pool;
 mod props;
 mod read;

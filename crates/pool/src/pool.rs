@@ -189,6 +189,15 @@ impl Pool {
         }
     }
 
+    /// What the administrator should know of the vdevs `of` (of all, if none is named): one line for each bucket that
+    /// would keep what Tarn deletes from it. Asks each bucket; one that does not tell is passed over.
+    pub async fn cautions(&self, of: &[VdevId]) -> Vec<String> {
+        let vdevs = self.vdevs();
+        let chosen = vdevs.iter().filter(|vdev| of.is_empty() || of.contains(&vdev.id));
+        let asked = futures::future::join_all(chosen.map(|vdev| vdev.bucket.keeps())).await;
+        asked.into_iter().flatten().collect()
+    }
+
     pub(crate) fn vdevs(&self) -> Arc<Vec<Arc<Vdev>>> {
         self.vdevs.read().clone()
     }

@@ -29,6 +29,9 @@ const FAULT_AFTER: u32 = 3;
 const FAULT_FOR: Duration = Duration::from_secs(30);
 /// Small objects are fetched whole in one request when they are no longer than this, in bytes.
 const WHOLE: u64 = 1 << 20;
+/// Labels, epochs and the like are never longer, in bytes: what a bucket has in their place is not read into memory
+/// whatever its size.
+const WHOLE_MAX: u64 = 64 << 20;
 
 /// How a vdev does, in zpool's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -224,6 +227,12 @@ pub(crate) async fn get_whole(bucket: &dyn Bucket, key: &str) -> tarn_bucket::Re
     let (tail, size) = bucket.get_tail(key, WHOLE).await?;
     if tail.len() as u64 == size {
         return Ok(tail);
+    }
+    if size > WHOLE_MAX {
+        return Err(tarn_bucket::Error::Config(format!(
+            "{}: {key} has {size} bytes and is nothing of Tarn's: move it away",
+            bucket.url()
+        )));
     }
     bucket.get(key, 0..size).await
 }

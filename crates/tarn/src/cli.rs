@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// A POSIX parallel file system over object-storage buckets
 #[derive(Debug, Parser)]
-#[command(name = "tarn", version, arg_required_else_help = true, after_help = EXAMPLE)]
+#[command(name = "tarn", bin_name = "tarn", version, arg_required_else_help = true, after_help = EXAMPLE)]
 pub struct Cli {
     /// Where this host keeps its state [default: /var/lib/tarn, or the user's own state directory]
     #[arg(long, global = true, env = "TARN_STATE_DIR", value_name = "DIR", hide_env_values = true)]

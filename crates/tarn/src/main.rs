@@ -28,10 +28,12 @@ mod wiring;
 
 use anyhow::Result;
 use clap::Parser;
+use clap::error::ErrorKind;
 use cli::Cli;
 use context::Context;
 use mount_helper::Helper;
 use state::StateDir;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -46,12 +48,20 @@ fn main() -> ExitCode {
 
 fn run() -> Result<u8> {
     let words: Vec<String> = std::env::args_os().map(|w| w.to_string_lossy().into_owned()).collect();
-    let cli = match mount_helper::helper(&words) {
+    let line = match mount_helper::helper(&words) {
         Some(helper) => match helper? {
-            Helper::Run(line) => Cli::parse_from(line),
+            Helper::Run(line) => line.into_iter().map(OsString::from).collect(),
             Helper::Nothing => return Ok(0),
         },
-        None => Cli::parse(),
+        None => std::env::args_os().collect::<Vec<_>>(),
+    };
+    let cli = match Cli::try_parse_from(line) {
+        Ok(cli) => cli,
+        // Help and the version, asked for or instead of nothing at all, are no errors of one line.
+        Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            e.exit()
+        }
+        Err(e) => return Err(error::usage(error::wrong_line(&e))),
     };
     log::begin(&cli.verb);
     cli.verb.run(|| {

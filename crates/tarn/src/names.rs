@@ -23,7 +23,14 @@ pub fn pool_of(name: &str) -> Result<&str> {
     let (pool, rest) = name.split_once('/').map_or((name, None), |(pool, rest)| (pool, Some(rest)));
     check_pool(pool)?;
     let good = |part: &str| !part.is_empty() && part != "." && part != ".." && part.chars().all(allowed);
-    if name.len() > NAME_MAX || !rest.is_none_or(|rest| rest.split('/').all(good)) {
+    if name.len() > NAME_MAX {
+        return Err(usage(format!(
+            "the dataset's name '{}...' has {} bytes: use at most {NAME_MAX}",
+            name.chars().take(24).collect::<String>(),
+            name.len()
+        )));
+    }
+    if !rest.is_none_or(|rest| rest.split('/').all(good)) {
         return Err(usage(format!(
             "'{name}' is no name for a dataset: write POOL/NAME with letters, digits, '-', '_', '.' or ':'"
         )));
@@ -42,7 +49,9 @@ pub fn is_within(name: &str, ancestor: &str) -> bool {
 
 /// A bucket's URL as it was typed; a path becomes absolute, for a daemon has another working directory.
 pub fn url(text: &str) -> Result<String> {
-    if text.contains("://") || text.starts_with('/') {
+    // One that lacks a slash is a mistake, and not a path.
+    let scheme = ["s3:", "file:", "mem:"].iter().any(|scheme| text.starts_with(scheme));
+    if scheme || text.contains("://") || text.starts_with('/') {
         return Ok(text.to_string());
     }
     if text.is_empty() {

@@ -31,14 +31,19 @@ const IGNORED: &[&str] = &[
 const KNOWN: &str = "ro, allow_other, noatime, atime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec, \
                      read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, nonempty";
 
+/// A size of fewer bytes was meant in another unit.
+pub const SIZE_MIN: u64 = 4096;
+
 /// Reads option lists, each of them separated by commas. `sloppy` passes over what is unknown, as mount(8) -s.
 pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
     let mut out = MountRequest::default();
     for option in lists.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|o| !o.is_empty()) {
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
         let size = || {
-            let bytes = value.and_then(size::parse).filter(|n| *n > 0);
-            bytes.ok_or_else(|| usage(format!("mount option '{option}': write {name}=SIZE, as in {name}=4M")))
+            let bytes = value.and_then(size::parse).filter(|n| *n >= SIZE_MIN);
+            bytes.ok_or_else(|| {
+                usage(format!("mount option '{option}': write {name}=SIZE with its unit, as in {name}=64M"))
+            })
         };
         match (name, value) {
             ("ro", None) => out.read_only = true,
@@ -98,6 +103,7 @@ mod tests {
     fn the_unknown_is_refused_unless_sloppy() {
         let error = read("ro,allow_others").unwrap_err().to_string();
         assert!(error.contains("'allow_others'") && error.contains("allow_other,"), "{error}");
+        assert!(read("memory=4").is_err() && read("memory=-1").is_err());
         assert!(read("memory=lots").is_err() && read("memory").is_err() && read("ro=1").is_err());
         assert!(parse(&["allow_others,ro".into()], true).unwrap().read_only);
     }

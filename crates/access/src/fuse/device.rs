@@ -122,6 +122,9 @@ fn helper_error(path: &Path, stderr: &[u8]) -> MountError {
     if text.contains("user_allow_other") {
         return MountError::AllowOther;
     }
+    if text.contains(DEVICE) && text.contains(Errno::EACCES.desc()) {
+        return MountError::ClosedDevice;
+    }
     let line = text.lines().next().unwrap_or("the helper failed and does not say why");
     let line = line.strip_prefix(HELPER).map_or(line, |rest| rest.trim_start_matches([':', ' ']));
     MountError::Refused(path.into(), line.into())

@@ -26,6 +26,10 @@ pub enum MountError {
         "/dev/fuse is missing: load the kernel's module with 'modprobe fuse', or give the container the device"
     )]
     NoDevice,
+    #[error(
+        "this user may not open /dev/fuse: as root, let everybody with 'chmod 666 /dev/fuse', as udev does"
+    )]
+    ClosedDevice,
     #[error("fusermount3 is not installed: install the package 'fuse3', or mount as root")]
     NoHelper,
     #[error("allow_other is refused: add the line 'user_allow_other' to /etc/fuse.conf, or mount as root")]

@@ -182,8 +182,19 @@ impl Guarded {
     pub async fn check(&self) -> Result<()> {
         let limit = CHECK_LIMIT.min(Duration::from_millis(self.deadline.load(Relaxed)));
         // A folder that nobody uses: a bucket is not listed for being asked.
-        match tokio::time::timeout(limit, self.inner.list_page("tarn-check", None)).await {
-            Ok(answer) => answer.map(drop),
+        let asked = async {
+            self.inner.list_page("tarn-check", None).await?;
+            // A web server may answer whatever it is asked for.
+            match self.inner.head(&format!("tarn-check/{:016x}", rand::random::<u64>())).await {
+                Ok(_) => Err(Error::Config(format!(
+                    "{}: it has an object that nobody has written, so it speaks no S3: check the endpoint",
+                    self.url()
+                ))),
+                Err(_) => Ok(()),
+            }
+        };
+        match tokio::time::timeout(limit, asked).await {
+            Ok(answer) => answer,
             Err(_) => Err(Error::Timeout(format!("{}: no answer within {} s", self.url(), limit.as_secs()))),
         }
     }
@@ -480,5 +491,9 @@ impl Bucket for Guarded {
             Ok(answer) => answer,
             Err(_) => Err(Error::Timeout(format!("{}: its capacity was not told in time", self.url()))),
         }
+    }
+
+    async fn keeps(&self) -> Option<String> {
+        self.inner.keeps().await
     }
 }

@@ -75,6 +75,9 @@ impl LocalBucket {
             std::io::ErrorKind::NotFound => {
                 config("no such directory: make it with mkdir, or mount its disk".into())
             }
+            std::io::ErrorKind::NotADirectory => {
+                config("a part of this path is a file: a local bucket is a directory of its own".into())
+            }
             std::io::ErrorKind::PermissionDenied => config("this user may not open the directory".into()),
             _ => config(e.to_string()),
         })?;

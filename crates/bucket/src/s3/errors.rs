@@ -8,6 +8,9 @@ use crate::{Error, Operation};
 use object_store::client::{HttpError, HttpErrorKind};
 use std::error::Error as _;
 
+/// Characters of a server's own words that are repeated.
+const WORDS_MAX: usize = 200;
+
 /// What can be read off an error of `object_store`.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
@@ -46,17 +49,18 @@ impl Answer {
     fn read(&mut self, text: &str) {
         let between = |open: &str, close: &str| {
             let rest = &text[text.find(open)? + open.len()..];
-            Some(rest[..rest.find(close)?].split_whitespace().collect::<Vec<_>>().join(" "))
+            Some(rest[..rest.find(close)?].to_string())
         };
         if self.status.is_none() {
             let status = text.find("status code: ").and_then(|at| text.get(at + 13..at + 16));
             self.status = status.and_then(|digits| digits.parse().ok());
         }
         if self.code.is_empty() {
-            self.code = between("<Code>", "</Code>").or_else(|| between("(code: ", ")")).unwrap_or_default();
+            let code = between("<Code>", "</Code>").or_else(|| between("(code: ", ")"));
+            self.code = in_a_line(&code.unwrap_or_default());
         }
         if self.message.is_empty() {
-            self.message = between("<Message>", "</Message>").unwrap_or_default();
+            self.message = in_a_line(&plain(&between("<Message>", "</Message>").unwrap_or_default()));
         }
         self.no_credentials |= text.contains("169.254.169.254") || text.contains("latest/api/token");
         self.redirected |= text.contains("redirect without LOCATION");
@@ -72,19 +76,30 @@ impl Answer {
     }
 
     fn in_its_words(&self) -> String {
-        let words = if self.message.is_empty() { &self.cause } else { &self.message };
-        self.because(&words.split_whitespace().collect::<Vec<_>>().join(" "))
+        let words = if self.message.is_empty() { cause_in_a_line(&self.cause) } else { self.message.clone() };
+        self.because(&words)
     }
 }
 
 /// The error that a request on `key` of the bucket `url` at `endpoint` becomes.
 pub(super) fn explain(url: &str, endpoint: &str, operation: Operation, key: &str, answer: &Answer) -> Error {
     let place = if key.is_empty() { url.to_string() } else { object(url, key) };
+    if answer.no_credentials {
+        // Whatever instance metadata has answered: it is not the store's answer.
+        return Error::Io(format!(
+            "{url}: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or fill ~/.aws/credentials \
+             (instance metadata has none)"
+        ));
+    }
     match answer.code.as_str() {
         "NoSuchBucket" => {
             return Error::Config(format!(
                 "{url}: no such bucket at {endpoint}: create it, or correct the name"
             ));
+        }
+        "InvalidBucketName" => {
+            let why = answer.in_its_words();
+            return Error::Config(format!("{url}: {why}: correct the bucket's name"));
         }
         "NoSuchKey" | "NotFound" => return Error::NotFound(place),
         // The last is versitygw's, with status 404.
@@ -148,6 +163,25 @@ pub(super) fn explain(url: &str, endpoint: &str, operation: Operation, key: &str
     }
 }
 
+/// A text of XML as it reads.
+fn plain(text: &str) -> String {
+    let named =
+        [("&#34;", "'"), ("&quot;", "'"), ("&#39;", "'"), ("&apos;", "'"), ("&lt;", "<"), ("&gt;", ">")];
+    named.iter().fold(text.to_string(), |text, (from, to)| text.replace(from, to)).replace("&amp;", "&")
+}
+
+/// A server's words as part of a line: it may send what it likes.
+fn in_a_line(text: &str) -> String {
+    let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect();
+    shown.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What an error says, without the XML that it may quote and the system's own number, as in ` (os error 111)`.
+fn cause_in_a_line(text: &str) -> String {
+    let text = text.split_once('<').map_or(text, |(words, _)| words);
+    in_a_line(text.split_once(" (os error ").map_or(text, |(words, _)| words))
+}
+
 fn wrong_region(url: &str, answer: &Answer) -> Error {
     let words = if answer.message.is_empty() { String::new() } else { format!(" ({})", answer.message) };
     Error::Config(format!(
@@ -156,18 +190,13 @@ fn wrong_region(url: &str, answer: &Answer) -> Error {
 }
 
 fn transport(url: &str, endpoint: &str, place: &str, answer: &Answer) -> Error {
-    if answer.no_credentials {
-        return Error::Io(format!(
-            "{url}: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or fill ~/.aws/credentials \
-             (instance metadata did not answer)"
-        ));
-    }
+    let cause = cause_in_a_line(&answer.cause);
     match answer.transport {
-        Some(HttpErrorKind::Connect) => {
-            Error::Io(format!("{url}: cannot connect to {endpoint}: {}", answer.cause))
-        }
+        Some(HttpErrorKind::Connect) => Error::Io(format!(
+            "{url}: cannot connect to {endpoint}: {cause}: check the endpoint, and that its server runs"
+        )),
         Some(HttpErrorKind::Timeout) => Error::Io(format!("{place}: {endpoint} did not answer in time")),
-        _ => Error::Io(format!("{place}: {}", answer.cause)),
+        _ => Error::Io(format!("{place}: {cause}: if this stays so, check the endpoint {endpoint}")),
     }
 }
 

@@ -4,6 +4,7 @@
 //! tried again and for how long, and must see each failure to do so.
 
 mod errors;
+mod keeps;
 
 use crate::aws::{self, Environment};
 use crate::buffer::Buffer;
@@ -48,6 +49,9 @@ pub struct S3Bucket {
     url: String,
     /// For messages.
     endpoint: String,
+    /// Address of the bucket itself, as `https://host/bucket` or `https://bucket.host/`.
+    place: String,
+    region: String,
     /// Ends in `/` unless it is empty.
     prefix: String,
     store: Arc<AmazonS3>,
@@ -57,7 +61,7 @@ impl S3Bucket {
     /// Opens the bucket without asking it anything.
     pub fn open(location: &S3Location, environment: &Environment) -> Result<S3Bucket> {
         let url = Location::S3(location.clone()).url();
-        let (builder, endpoint) = aws::builder(&url, location, environment)?;
+        let aws::Configured { builder, endpoint, place, region } = aws::builder(&url, location, environment)?;
         let client = ClientOptions::new()
             .with_allow_http(endpoint.starts_with("http://"))
             .with_http1_only()
@@ -75,7 +79,7 @@ impl S3Bucket {
             "" => String::new(),
             prefix => format!("{prefix}/"),
         };
-        Ok(S3Bucket { url, endpoint, prefix, store: Arc::new(store) })
+        Ok(S3Bucket { url, endpoint, place, region, prefix, store: Arc::new(store) })
     }
 
     fn path(&self, key: &str) -> Result<Path> {
@@ -338,4 +342,19 @@ impl Bucket for S3Bucket {
     async fn capacity(&self) -> Result<Option<Capacity>> {
         Ok(None)
     }
+
+    async fn keeps(&self) -> Option<String> {
+        self.find_keeps().await
+    }
+}
+
+/// Whether an answer of a store makes sense; for tests that give it what no store would.
+pub(crate) fn parses_answer(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let kept = keeps::has_versions(&text) | keeps::has_lock(&text);
+    let answer = Answer::of(&object_store::Error::Generic { store: "S3", source: text.into() });
+    let error = errors::explain("s3://bucket", "http://host", Operation::Get, "key", &answer);
+    let line = error.to_string();
+    assert!(!line.contains(char::is_control) && line.len() < 4000, "{line:?}");
+    kept | answer.status.is_some()
 }

@@ -39,7 +39,7 @@ impl Mdt {
             names::remove(tx, hashing, parent, &name)?;
             let gone = drop_link(tx, entry.ino, &mut inode);
             if directories {
-                dir.nlink -= 1;
+                dir.nlink = dir.nlink.saturating_sub(1);
             }
             dir.size -= 1;
             dir.mtime = tx.now;

@@ -10,10 +10,12 @@
 
 use super::Authority;
 use crate::codec::{frame, unframe};
+use crate::config::COUNT_MAX;
 use crate::label::HostId;
 use crate::text::{format_time, now_ms};
 use crate::vdev::Vdev;
 use crate::{Error, Result};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::os::linux::net::SocketAddrExt;
@@ -23,16 +25,28 @@ use tarn_base::{Epoch, PoolGuid};
 
 /// Where epochs lie.
 pub(crate) const PREFIX: &str = "a/";
-const MAGIC: &[u8; 8] = b"TARNEPOC";
+pub(crate) const MAGIC: &[u8; 8] = b"TARNEPOC";
 const VERSION: u16 = 1;
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct EpochObject {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EpochObject {
     epoch: u64,
     pool: PoolGuid,
     holder: HostId,
     since_ms: i64,
     nonce: u64,
+}
+
+impl EpochObject {
+    pub fn parse(bytes: &[u8]) -> Option<EpochObject> {
+        serde_json::from_slice(unframe(MAGIC, VERSION, bytes).ok()?).ok()
+    }
+
+    pub fn to_bytes(&self) -> Result<Bytes> {
+        let body =
+            serde_json::to_vec(self).map_err(|e| Error::Usage(format!("epoch cannot be written: {e}")))?;
+        Ok(frame(MAGIC, VERSION, &body))
+    }
 }
 
 pub(crate) struct BucketAuthority {
@@ -63,6 +77,13 @@ pub(crate) async fn acquire(vdev: Arc<Vdev>, claim: &Claim<'_>) -> Result<Bucket
     let objects = vdev.list(PREFIX).await?;
     let names: Vec<_> = objects.iter().filter_map(|o| o.key.strip_prefix(PREFIX)).collect();
     let highest = names.iter().filter_map(|name| name.parse::<u64>().ok()).max();
+    if let Some(number) = highest.filter(|number| *number >= COUNT_MAX) {
+        return Err(Error::Damaged(format!(
+            "{}: {} is no epoch of Tarn's: move it away",
+            vdev.url(),
+            key(number)
+        )));
+    }
     if let Some(last) = highest
         && !names.iter().any(|name| name.strip_suffix(".released").and_then(|n| n.parse().ok()) == Some(last))
         && !claim.force
@@ -79,9 +100,7 @@ pub(crate) async fn acquire(vdev: Arc<Vdev>, claim: &Claim<'_>) -> Result<Bucket
         since_ms: now_ms(),
         nonce: rand::random(),
     };
-    let body =
-        serde_json::to_vec(&object).map_err(|e| Error::Usage(format!("epoch cannot be written: {e}")))?;
-    match vdev.create(&key(epoch), vec![frame(MAGIC, VERSION, &body)]).await {
+    match vdev.create(&key(epoch), vec![object.to_bytes()?]).await {
         Ok(()) => {}
         Err(Error::Bucket(tarn_bucket::Error::Exists(_))) => match read(&vdev, epoch).await? {
             Some(found) if found.nonce == object.nonce => {}
@@ -128,9 +147,8 @@ async fn read(vdev: &Vdev, epoch: u64) -> Result<Option<EpochObject>> {
         Err(tarn_bucket::Error::NotFound(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let damaged = || Error::Damaged(format!("{}: {key} is damaged", vdev.url()));
-    let body = unframe(MAGIC, VERSION, &bytes).map_err(|_| damaged())?;
-    serde_json::from_slice(body).map(Some).map_err(|_| damaged())
+    let found = EpochObject::parse(&bytes);
+    found.map(Some).ok_or_else(|| Error::Damaged(format!("{}: {key} is damaged", vdev.url())))
 }
 
 #[async_trait::async_trait]

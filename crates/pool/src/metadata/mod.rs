@@ -53,7 +53,7 @@ mod copies;
 mod facade;
 mod heal;
 mod multipart;
-mod object;
+pub(crate) mod object;
 mod store;
 
 pub(crate) use store::MetadataStore;

@@ -38,7 +38,7 @@ pub(crate) struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    fn key_hash(&self) -> u64 {
+    pub fn key_hash(&self) -> u64 {
         twox_hash::XxHash3_64::oneshot(self.key.as_bytes())
     }
 }
@@ -123,7 +123,9 @@ impl Footer {
         let (payload, key_hash, table_crc) = (f.u64()?, f.u64()?, f.u32()?);
         let put_id_len = f.u8()? as usize;
         f.bytes(3)?;
-        let put_id = String::from_utf8_lossy(f.bytes(put_id_len.min(PUT_ID_MAX))?).into_owned();
+        // What cannot be written again as it is was not written by Tarn.
+        let put_id = f.bytes(put_id_len).filter(|id| id.len() <= PUT_ID_MAX)?;
+        let put_id = std::str::from_utf8(put_id).ok()?.to_string();
         if pool != identity.pool {
             return Some(Err("it belongs to another pool".into()));
         }
@@ -163,8 +165,8 @@ pub(crate) fn overhead(payload: u64) -> u64 {
 /// The payload of an object of `size` bytes; `None` if there is none of that size.
 pub(crate) fn payload_len(size: u64) -> Option<u64> {
     let body = size.checked_sub(TRAILER_LEN)?;
-    let payload = body - 4 * body.div_ceil(BLOCK + 4);
-    (payload + overhead(payload) == size).then_some(payload)
+    let payload = body.checked_sub(4 * body.div_ceil(BLOCK + 4))?;
+    (payload.checked_add(overhead(payload)) == Some(size)).then_some(payload)
 }
 
 /// Crcs over blocks of a payload that comes in pieces.
@@ -221,6 +223,14 @@ mod tests {
             assert!(Footer::parse(&bytes[1..], size - 1, &id).is_err() || len == 0);
             let other = Identity { pool: PoolGuid(1), key: "m/y" };
             assert_eq!(Footer::parse(&bytes, size, &other), Err("it belongs to another key".into()));
+        }
+    }
+
+    #[test]
+    fn sizes_that_no_object_has_are_refused() {
+        // A byte of payload has a crc of four.
+        for size in [0, TRAILER_LEN - 1, TRAILER_LEN + 1, TRAILER_LEN + 4] {
+            assert_eq!(payload_len(size), None, "{size}");
         }
     }
 

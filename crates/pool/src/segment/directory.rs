@@ -2,14 +2,14 @@
 
 use super::SegmentEntry;
 use crate::codec::Fields;
-use tarn_base::block::flag;
+use tarn_base::block::{MAX_RECORD, flag};
 use tarn_base::{BlockPtr, Checksum, Compression, DatasetId, Ino, RecordOwner, SegmentId, Txg};
 
 /// Longest entry in bytes.
 const ENTRY_MAX: usize = 44 + 32;
 
 /// Appends one entry.
-pub(super) fn write(out: &mut Vec<u8>, entry: &SegmentEntry) {
+pub(crate) fn write(out: &mut Vec<u8>, entry: &SegmentEntry) {
     let SegmentEntry { owner, ptr } = entry;
     out.reserve(ENTRY_MAX);
     out.extend_from_slice(&owner.dataset.0.to_le_bytes());
@@ -50,8 +50,13 @@ pub(crate) fn parse(
     for n in 0..count {
         let entry =
             entry(id, &mut fields).ok_or_else(|| format!("entry {n} of its directory is damaged"))??;
-        if u64::from(entry.ptr.offset) + u64::from(entry.ptr.stored) > payload_end {
+        let end = u64::from(entry.ptr.offset) + u64::from(entry.ptr.stored);
+        if end > payload_end.min(u64::from(u32::MAX)) {
             return Err(format!("entry {n} of its directory points outside of it"));
+        }
+        // Who unpacks it makes room for so much.
+        if entry.ptr.logical > MAX_RECORD {
+            return Err(format!("entry {n} of its directory is longer than a record can be"));
         }
         entries.push(entry);
     }
@@ -72,7 +77,7 @@ fn entry(id: SegmentId, f: &mut Fields<'_>) -> Option<Result<SegmentEntry, Strin
     let compression = match kind {
         0 => Compression::Off,
         1 => Compression::Lz4,
-        2 => Compression::Zstd(level),
+        2 if level > 0 => Compression::Zstd(level),
         _ => return Some(Err(format!("a newer Tarn wrote it (compression {kind})"))),
     };
     let checksum = match f.u8()? {

@@ -12,11 +12,12 @@
 //! The layout byte by byte is in docs/FORMAT.md.
 
 mod builder;
-mod directory;
+pub(crate) mod directory;
 mod trailer;
 
 pub use builder::{SegmentBody, SegmentBuilder};
 pub use trailer::SegmentTrailer;
+pub(crate) use trailer::TRAILER_LEN;
 
 use tarn_base::{BlockPtr, DatasetId, Grant, RecordOwner, SegmentId, VdevId};
 

@@ -43,7 +43,7 @@ async fn a_pool_is_made_found_exported_and_imported() {
 
     // The directory above them is searched one level deep.
     let above = [root.path().display().to_string()];
-    let found = Pool::scan(&above).await.unwrap();
+    let (found, _) = Pool::scan(&above).await.unwrap();
     assert_eq!(found.len(), 1);
     assert!(found[0].exported && found[0].problem.is_none() && found[0].holder.is_none());
     assert!(found[0].urls.iter().all(|(_, url)| url.is_some()));
@@ -169,7 +169,7 @@ async fn missing_doubled_and_newer_buckets_are_refused() {
     pool.export().await.unwrap();
     let refusal = text(Pool::import(&urls[..1], None, options(1)).await);
     assert!(refusal.contains("2 of 3 vdevs not found") && refusal.contains(&urls[2]), "{refusal}");
-    assert!(Pool::scan(&urls[..1]).await.unwrap()[0].problem.is_some());
+    assert!(Pool::scan(&urls[..1]).await.unwrap().0[0].problem.is_some());
 
     let copy = root.path().join("copy");
     copy_tree(urls[1].as_ref(), &copy);
@@ -261,7 +261,7 @@ async fn destroy_leaves_nothing_and_a_half_destroyed_pool_is_no_pool() {
     pool.log_history("x").await.unwrap();
     faulty(&urls[1]).script(Operation::List, "h/", 1, Fault::Fail);
     assert!(pool.destroy().await.is_err());
-    assert!(Pool::scan(&urls).await.unwrap().is_empty());
+    assert!(Pool::scan(&urls).await.unwrap().0.is_empty());
     let Found::Label(label) = crate::label::read(&*raw(&urls[0])).await.unwrap() else { panic!() };
     assert_eq!(label.state, LabelState::Destroyed);
     assert!(matches!(Pool::import(&urls, None, options(1)).await, Err(Error::Usage(_))));

@@ -49,6 +49,7 @@ pub enum Request {
     Mounts,
     /// Counters of everything, for people who debug: [`Reply::Stats`].
     Stats,
+    /// [`Reply::Added`].
     AddVdevs {
         urls: Vec<String>,
         force: bool,
@@ -198,6 +199,10 @@ impl Message {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     Ok,
+    /// Done, and what the administrator should know of the new buckets.
+    Added {
+        cautions: Vec<String>,
+    },
     Pool(PoolReport),
     Datasets(Vec<DatasetReport>),
     History(Vec<HistoryEntry>),

@@ -30,9 +30,8 @@ impl Node {
     pub(super) async fn add_vdevs(&self, urls: Vec<String>, force: bool) -> Result<Reply> {
         let _admin = self.admin.lock().await;
         self.check_serving()?;
-        wiring::add_vdevs(&self.pool, &urls, force)
-            .await
-            .with_context(|| format!("cannot add to '{}'", self.name))?;
+        let added = wiring::add_vdevs(&self.pool, &urls, force).await;
+        let cautions = added.with_context(|| format!("cannot add to '{}'", self.name))?;
         let known = KnownPool {
             name: self.name.clone(),
             guid: self.pool.guid().0,
@@ -40,7 +39,7 @@ impl Node {
             exported: false,
         };
         self.state.remember(known)?;
-        Ok(Reply::Ok)
+        Ok(Reply::Added { cautions })
     }
 
     pub(super) async fn set_pool(&self, properties: BTreeMap<String, String>) -> Result<Reply> {

@@ -137,6 +137,8 @@ mod tests {
             ("compression=gzip", "lz4"),
             ("compression=zstd-99", "zstd-1"),
             ("used=5", "read-only"),
+            ("quota=10", "with its unit"),
+            ("quota=-5G", "with its unit"),
             ("recrdsize=1M", "recordsize"),
             ("mountpoint=relative/path", "absolute"),
             ("atime=maybe", "on, off"),

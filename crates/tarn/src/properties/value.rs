@@ -22,6 +22,8 @@ pub enum Kind {
     Text,
 }
 
+/// Smallest limit of a size, in bytes.
+const QUOTA_MIN: u64 = 4096;
 /// Longest value of a property, in bytes.
 const TEXT_MAX: usize = 1024;
 
@@ -40,9 +42,10 @@ pub fn canonical(kind: &Kind, value: &str) -> Result<String, String> {
         },
         Kind::SizeOrNone => match size::parse(value) {
             Some(0) => Ok("none".into()),
-            Some(n) => Ok(n.to_string()),
+            // So few bytes hold nothing: the unit was forgotten.
+            Some(n) if n >= QUOTA_MIN => Ok(n.to_string()),
             None if lower == "none" => Ok(lower),
-            None => Err("use a size such as 10G, or none".into()),
+            _ => Err("use a size with its unit, such as 10G, or none".into()),
         },
         Kind::Compression => compression(&lower),
         Kind::Checksum => match lower.as_str() {

@@ -2,7 +2,7 @@ use crate::context::Context;
 use crate::control::Request;
 use crate::node::start;
 use crate::{names, options, size};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 
 /// Mount a pool or a dataset at a directory
@@ -38,7 +38,7 @@ pub struct Args {
 
 /// Reads a size for clap.
 pub fn memory(text: &str) -> Result<u64, String> {
-    size::parse(text).filter(|n| *n > 0).ok_or_else(|| "use a size such as 4G".into())
+    size::parse(text).filter(|n| *n >= options::SIZE_MIN).ok_or_else(|| "use a size such as 4G".into())
 }
 
 impl Args {
@@ -46,7 +46,7 @@ impl Args {
         let pool = names::pool_of(&self.dataset)?.to_string();
         let mut options = options::parse(&self.options, self.sloppy)?;
         options.memory = options.memory.or(self.memory);
-        let dir = directory(&self.dir)?;
+        let dir = directory(&self.dir).context("nowhere to mount: name a directory that is there")?;
         let memory = options.memory;
         let request = Request::Mount { dataset: self.dataset, dir, options };
         if self.foreground {
@@ -69,6 +69,9 @@ pub fn directory(dir: &Path) -> Result<PathBuf> {
             };
             Ok(above.canonicalize().with_context(|| above.display().to_string())?.join(name))
         }
-        Err(e) => Err(e).with_context(|| format!("{}: make the directory first", absolute.display())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            bail!("{}: no such directory", absolute.display())
+        }
+        Err(e) => Err(e).with_context(|| absolute.display().to_string()),
     }
 }

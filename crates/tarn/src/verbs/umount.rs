@@ -4,7 +4,7 @@ use crate::control::{self, Request, Unmount};
 use crate::mounts_table::{self, KernelMount};
 use crate::names;
 use crate::node::takeover;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 /// Unmount a directory or a dataset
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,8 @@ impl Args {
             let what = Unmount::Dataset(self.target.clone());
             return unmount(context, &pool, what, self.force);
         }
-        let dir = directory(self.target.as_ref())?;
+        let dir =
+            directory(self.target.as_ref()).context("nothing to unmount: 'tarn fs mount' lists what is")?;
         let Some(mount) = mounts_table::at(&dir)? else {
             bail!("{} is no mountpoint of Tarn's: 'tarn fs mount' lists those there are", dir.display());
         };

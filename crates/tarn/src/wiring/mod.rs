@@ -8,8 +8,8 @@ mod pool;
 pub use dataset::{Budget, Checking, Dataset, destroy_dataset};
 pub use fuse::{FuseMount, mount};
 pub use pool::{
-    Importable, add_vdevs, create_pool, destroy_pool, export, history, import, log_history, open_pool,
-    pool_stats, release, report, scan, set_property, urls,
+    Created, Found, Importable, add_vdevs, create_pool, destroy_pool, export, history, import, log_history,
+    open_pool, pool_stats, release, report, scan, set_property, urls,
 };
 
 use tarn_base::{Clock, SystemClock};

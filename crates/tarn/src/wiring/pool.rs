@@ -22,10 +22,21 @@ fn told(error: Error) -> anyhow::Error {
     }
 }
 
-/// Makes a pool and lets go of it. Gives its guid and the URLs of its vdevs.
-pub async fn create_pool(spec: CreateSpec, command: &str) -> Result<(u64, Vec<String>)> {
+/// A pool that was made.
+pub struct Created {
+    pub guid: u64,
+    /// Of its vdevs.
+    pub urls: Vec<String>,
+    /// What the administrator should know of its buckets.
+    pub cautions: Vec<String>,
+}
+
+/// Makes a pool and lets go of it.
+pub async fn create_pool(spec: CreateSpec, command: &str) -> Result<Created> {
     let pool = Pool::create(spec).await.map_err(told)?;
-    finish(pool, command).await
+    let cautions = pool.cautions(&[]).await;
+    let (guid, urls) = finish(pool, command).await?;
+    Ok(Created { guid, urls, cautions })
 }
 
 /// Brings a pool to this host and lets go of it. Gives the URLs of its vdevs.
@@ -63,11 +74,18 @@ pub struct Importable {
     pub vdevs: Vec<(String, String)>,
 }
 
+/// What a search came upon.
+pub struct Found {
+    pub pools: Vec<Importable>,
+    /// Why buckets could not be used, a line each.
+    pub problems: Vec<String>,
+}
+
 /// Pools in these buckets, and in directories of buckets. Those that this host has imported already are left out.
-pub async fn scan(urls: &[String], imported: &[KnownPool]) -> Result<Vec<Importable>> {
-    let found = Pool::scan(urls).await.map_err(told)?;
+pub async fn scan(urls: &[String], imported: &[KnownPool]) -> Result<Found> {
+    let (found, problems) = Pool::scan(urls).await.map_err(told)?;
     let here = |pool: &FoundPool| imported.iter().any(|k| k.guid == pool.config.guid.0 && !k.exported);
-    Ok(found.iter().filter(|pool| !here(pool)).map(importable).collect())
+    Ok(Found { pools: found.iter().filter(|pool| !here(pool)).map(importable).collect(), problems })
 }
 
 fn importable(found: &FoundPool) -> Importable {
@@ -114,8 +132,10 @@ pub async fn destroy_pool(pool: &Pool) -> Result<()> {
     Ok(pool.destroy().await?)
 }
 
-pub async fn add_vdevs(pool: &Pool, urls: &[String], force: bool) -> Result<()> {
-    pool.add_vdevs(urls, force).await.map(drop).map_err(told)
+/// Gives what the administrator should know of the new buckets.
+pub async fn add_vdevs(pool: &Pool, urls: &[String], force: bool) -> Result<Vec<String>> {
+    let added = pool.add_vdevs(urls, force).await.map_err(told)?;
+    Ok(pool.cautions(&added).await)
 }
 
 pub async fn set_property(pool: &Pool, name: &str, value: &str) -> Result<()> {

@@ -1,5 +1,5 @@
 use crate::context::Context;
-use crate::control::Request;
+use crate::control::{Reply, Request};
 use crate::names;
 use anyhow::Result;
 
@@ -24,7 +24,10 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let urls = names::urls(&self.urls)?;
-        context.ask(&self.pool, Request::AddVdevs { urls, force: self.force })?;
+        let reply = context.ask(&self.pool, Request::AddVdevs { urls, force: self.force })?;
+        if let Reply::Added { cautions } = reply {
+            cautions.iter().for_each(|text| context.warn(&format!("warning: {text}")));
+        }
         Ok(0)
     }
 }

@@ -1,7 +1,8 @@
 use crate::context::Context;
 use crate::node::host;
 use crate::state::KnownPool;
-use crate::{names, properties, wiring};
+use crate::wiring::{self, Created};
+use crate::{names, properties};
 use anyhow::{Context as _, Result, bail};
 use tarn_pool::CreateSpec;
 
@@ -64,8 +65,10 @@ impl Args {
             force: self.force,
         };
         let created = context.block_on(wiring::create_pool(spec, &context.command));
-        let (guid, urls) = created.with_context(|| format!("cannot create '{}'", self.name))?;
+        let Created { guid, urls, cautions } =
+            created.with_context(|| format!("cannot create '{}'", self.name))?;
         context.state.remember(KnownPool { name: self.name, guid, urls, exported: false })?;
+        cautions.iter().for_each(|text| context.warn(&format!("warning: {text}")));
         Ok(0)
     }
 }

@@ -2,7 +2,7 @@ use crate::context::Context;
 use crate::error::usage;
 use crate::node::host;
 use crate::state::KnownPool;
-use crate::wiring::{self, Importable};
+use crate::wiring::{self, Found, Importable};
 use crate::{names, table};
 use anyhow::{Context as _, Result, bail};
 
@@ -45,14 +45,19 @@ impl Args {
             import(context, &urls, &found, wanted, new_name, self.force)?;
             return Ok(0);
         }
+        if found.pools.is_empty() && !self.json {
+            bail!("{}", nothing(&found, &urls));
+        }
+        found.problems.iter().for_each(|problem| context.warn(problem));
         if !self.all {
-            context.print(&self.listing(&found));
-            return Ok(if found.is_empty() { 1 } else { 0 });
+            context.print(&self.listing(&found.pools));
+            return Ok(if found.pools.is_empty() { 1 } else { 0 });
         }
         let mut status = 0;
-        for pool in found {
+        for pool in found.pools {
             let guid = pool.guid.to_string();
-            if let Err(e) = import(context, &urls, std::slice::from_ref(&pool), &guid, None, self.force) {
+            let found = Found { pools: vec![pool], problems: Vec::new() };
+            if let Err(e) = import(context, &urls, &found, &guid, None, self.force) {
                 context.warn(&crate::error::one_line(&e));
                 status = 1;
             }
@@ -78,9 +83,6 @@ impl Args {
         if self.json {
             return format!("{:#}\n", serde_json::json!(found));
         }
-        if found.is_empty() {
-            return "no pools available to import\n".into();
-        }
         found.iter().map(entry).collect::<Vec<_>>().join("\n")
     }
 }
@@ -102,16 +104,16 @@ fn entry(pool: &Importable) -> String {
 fn import(
     context: &Context,
     urls: &[String],
-    found: &[Importable],
+    found: &Found,
     wanted: &str,
     new_name: Option<&str>,
     force: bool,
 ) -> Result<()> {
     let matching: Vec<&Importable> =
-        found.iter().filter(|p| p.name == wanted || p.guid.to_string() == wanted).collect();
+        found.pools.iter().filter(|p| p.name == wanted || p.guid.to_string() == wanted).collect();
     let pool = match matching.as_slice() {
         [pool] => pool,
-        [] => return Err(absent(context, wanted)?),
+        [] => return Err(absent(context, found, urls, wanted)?),
         _ => bail!("cannot import '{wanted}': more than one pool has this name: import by guid"),
     };
     let name = new_name.unwrap_or(&pool.name);
@@ -131,10 +133,26 @@ fn import(
 }
 
 /// Why a pool is not among those that were found.
-fn absent(context: &Context, wanted: &str) -> Result<anyhow::Error> {
+fn absent(context: &Context, found: &Found, urls: &[String], wanted: &str) -> Result<anyhow::Error> {
     let here = |p: &KnownPool| !p.exported && (p.name == wanted || p.guid.to_string() == wanted);
-    Ok(match context.state.pools()?.iter().any(here) {
-        true => anyhow::anyhow!("cannot import '{wanted}': this host has imported it already"),
-        false => anyhow::anyhow!("cannot import '{wanted}': no such pool in the buckets searched"),
+    if context.state.pools()?.iter().any(here) {
+        return Ok(anyhow::anyhow!("cannot import '{wanted}': this host has imported it already"));
+    }
+    let others: Vec<&str> = found.pools.iter().map(|p| p.name.as_str()).collect();
+    Ok(match others.is_empty() {
+        true => anyhow::anyhow!("cannot import '{wanted}': {}", nothing(found, urls)),
+        false => anyhow::anyhow!(
+            "cannot import '{wanted}': no such pool in the buckets searched; there is: {}",
+            others.join(", ")
+        ),
     })
+}
+
+/// Why a search found no pool.
+fn nothing(found: &Found, urls: &[String]) -> String {
+    match found.problems.as_slice() {
+        [] => format!("no pool to import in {}: name every bucket of the pool with -d", urls.join(", ")),
+        [problem] => problem.clone(),
+        [problem, others @ ..] => format!("{problem} (and {} more cannot be used)", others.len()),
+    }
 }

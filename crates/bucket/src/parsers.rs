@@ -1,0 +1,34 @@
+//! Parsers of what users type and stores answer, in one shape, for tests that feed them what nobody would write.
+
+use crate::{Location, aws, key, s3};
+
+/// A name, and a function that parses bytes and says whether they were accepted. It panics when what was accepted
+/// does not come back the same from its own bytes.
+pub type Parser = (&'static str, fn(&[u8]) -> bool);
+
+pub const PARSERS: &[Parser] = &[
+    ("bucket-url", url),
+    ("bucket-key", |bytes| std::str::from_utf8(bytes).is_ok_and(|text| key::check("bucket", text).is_ok())),
+    ("bucket-s3-answer", s3::parses_answer),
+    ("bucket-profile", |bytes| std::str::from_utf8(bytes).is_ok_and(aws::parses_profile)),
+];
+
+fn url(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    match Location::parse(text) {
+        Ok(location) => {
+            let written = location.url();
+            assert_eq!(
+                Location::parse(&written).as_ref().ok(),
+                Some(&location),
+                "{written} does not come back"
+            );
+            true
+        }
+        Err(error) => {
+            let line = error.to_string();
+            assert!(line.len() < 4 * text.len() + 400, "{line}");
+            false
+        }
+    }
+}
