@@ -26,7 +26,7 @@ use tarn_base::{DatasetId, Epoch, PoolGuid, VdevGuid, VdevId};
 const CLAIM: &str = "tarn/claim";
 const CLAIM_MAGIC: &[u8; 8] = b"TARNCLAI";
 /// Everything that Tarn writes into a bucket lies below these.
-const PREFIXES: [&str; 4] = ["d/", "m/", "h/", "a/"];
+pub(crate) const PREFIXES: [&str; 4] = ["d/", "m/", "h/", "a/"];
 /// Bytes of the ARC of a pool that was just made.
 const DEFAULT_MEMORY: u64 = 256 << 20;
 

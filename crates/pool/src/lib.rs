@@ -9,6 +9,7 @@
 //! - [`segment`]: how records are packed; `compress`, [`checksum`]: how each is stored; `read`, `arc`: how it
 //!   comes back.
 //! - `metadata`: two copies of every metadata object behind `object_store`'s interface.
+//! - `uploads`: ending what a crash left half uploaded.
 //! - `props`, `history`, `status`, `damage`: what the administrator sees.
 //!
 //! What lies in a bucket, byte by byte: docs/FORMAT.md.
@@ -36,6 +37,7 @@ mod segment;
 mod space;
 mod status;
 mod text;
+mod uploads;
 mod vdev;
 
 #[cfg(test)]

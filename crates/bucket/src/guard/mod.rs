@@ -27,7 +27,7 @@ use crate::local::LocalBucket;
 use crate::memory::MemoryBucket;
 use crate::s3::S3Bucket;
 use crate::store::body_len;
-use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result};
+use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, UnfinishedUpload};
 use bytes::Bytes;
 use limit::{Limit, Permit};
 use parking_lot::Mutex;
@@ -468,6 +468,14 @@ impl Bucket for Guarded {
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {
         self.call(Operation::List, prefix, |_| self.inner.list_page(prefix, after.clone())).await
+    }
+
+    async fn uploads(&self) -> Result<Vec<UnfinishedUpload>> {
+        self.call(Operation::List, "", |_| self.inner.uploads()).await
+    }
+
+    async fn end_upload(&self, upload: &UnfinishedUpload) -> Result<()> {
+        self.call(Operation::Delete, &upload.key, |_| self.inner.end_upload(upload)).await
     }
 
     async fn sync(&self) -> Result<()> {
