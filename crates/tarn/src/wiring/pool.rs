@@ -1,6 +1,6 @@
 //! The pool in the binary's own words.
 
-use crate::control::report::{HistoryEntry, IoReport, PoolReport, PropertyReport, VdevReport};
+use crate::control::report::{HistoryEntry, IoReport, PoolReport, PropertyReport, QueueReport, VdevReport};
 use crate::error::usage;
 use crate::node::Memory;
 use crate::state::KnownPool;
@@ -202,11 +202,26 @@ fn vdev(status: &VdevStatus) -> VdevReport {
         checksum_errors: status.checksum_errors,
         read: operations(READS),
         write: operations(WRITES),
+        queues: CLASSES.map(|kinds| status.stats.as_ref().map(|s| queue(s, kinds)).unwrap_or_default()),
     }
 }
 
 const READS: &[Operation] = &[Operation::Get, Operation::Head, Operation::List];
 const WRITES: &[Operation] = &[Operation::Put, Operation::Create, Operation::Delete];
+
+/// The classes of requests of `VdevReport::queues`.
+const CLASSES: [&[Operation]; 5] = [
+    &[Operation::Get],
+    &[Operation::Put, Operation::Create],
+    &[Operation::Delete],
+    &[Operation::List, Operation::Head],
+    &[Operation::Sync],
+];
+
+fn queue(stats: &StatsSnapshot, kinds: &[Operation]) -> QueueReport {
+    let of = || kinds.iter().filter_map(|kind| stats.operations.get(kind));
+    QueueReport { pending: of().map(|o| o.waiting).sum(), active: of().map(|o| o.in_flight).sum() }
+}
 
 /// Several kinds of requests as one: latencies are weighted by requests, percentiles are the worst.
 fn io(stats: &StatsSnapshot, kinds: &[Operation]) -> IoReport {
