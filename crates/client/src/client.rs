@@ -193,6 +193,16 @@ impl Client {
         error
     }
 
+    /// Gives up: nothing is written any more, and whoever waits is told.
+    pub fn abandon(&self) {
+        self.fenced.store(true, Ordering::Release);
+        self.stop_flusher();
+        for inode in self.table.all() {
+            inode.changed.notify_waiters();
+        }
+        self.room.notify_waiters();
+    }
+
     pub(crate) fn pool_error(&self, error: Error) -> FsError {
         self.noted(fs_error(error))
     }

@@ -58,7 +58,7 @@ impl Mdt {
         let config = pool.config();
         let row = config.datasets.iter().find(|row| row.id == dataset).ok_or(FsError::NotFound)?;
         let store = pool.metadata_store(row).map_err(pool_error)?;
-        let db = Database::open(store, options.memory / 4).await?;
+        let db = Database::open(pool.clone(), store, options.memory / 4).await?;
         let numbers = match db.get(&key::super_row()).await? {
             Some(row) => phys::decode::<SuperPhys>("dataset", &row).map_err(no_stop)?,
             None => format(&db, &options).await?,
@@ -193,9 +193,22 @@ impl Mdt {
         }
     }
 
-    /// Makes everything durable and lets the dataset go. Whoever writes segments under a grant has stopped.
+    /// Gives the dataset up without writing anything more: whoever waits for it fails, and it is never opened again
+    /// from here. What was not durable is lost.
+    pub fn abandon(&self) {
+        self.stop.cancel();
+        self.stop_txgs.cancel();
+        self.db.abandon();
+        self.engine.fence();
+        let engine = self.txg_task.lock().take();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        tasks.into_iter().chain(engine).for_each(|task| task.abort());
+    }
+
+    /// Makes everything durable and lets the dataset go. Whoever writes segments under a grant has stopped. When it
+    /// cannot be made durable it is not let go, and may be closed again.
     pub async fn close(self: &Arc<Self>) -> Result<(), FsError> {
-        if self.stop.is_cancelled() {
+        if self.stop_txgs.is_cancelled() {
             return Ok(());
         }
         self.stop.cancel();
@@ -212,6 +225,9 @@ impl Mdt {
             Err(_) => Ok(()),
         };
         let synced = closed.and(self.sync().await);
+        if synced.as_ref().is_err_and(|error| *error != FsError::Fenced) {
+            return synced;
+        }
         self.stop_txgs.cancel();
         let engine = self.txg_task.lock().take();
         if let Some(engine) = engine {

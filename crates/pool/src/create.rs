@@ -118,7 +118,7 @@ impl Pool {
             return Err(error);
         }
         self.set_vdevs(self.vdevs().iter().chain(&new).cloned().collect());
-        self.apply_deadline();
+        self.apply_properties();
         Ok(new.iter().map(|vdev| vdev.id).collect())
     }
 

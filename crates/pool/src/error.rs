@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// A bucket failed; the text names vdev and object.
-    #[error("{0}")]
+    #[error(transparent)]
     Bucket(#[from] tarn_bucket::Error),
     /// Stored bytes are not what was written, in every copy.
     #[error("{0}")]

@@ -5,7 +5,8 @@
 //!
 //! - [`pool`](crate::Pool): an open pool; [`create`], [`import`]: how one comes to be open; `label`, `config`: what
 //!   every vdev carries of it; `authority`: who may write.
-//! - `vdev`, `space`, `alloc`: the buckets in use, their room, and which takes the next segment.
+//! - `vdev`, `outage`, `space`, `alloc`: the buckets in use, what happens when one fails, their room, and which takes
+//!   the next segment.
 //! - [`segment`]: how records are packed; `compress`, [`checksum`]: how each is stored; `read`, `arc`: how it
 //!   comes back.
 //! - `metadata`: two copies of every metadata object behind `object_store`'s interface.
@@ -30,6 +31,7 @@ mod label;
 mod metadata;
 mod neighbours;
 mod open;
+mod outage;
 mod pool;
 mod props;
 mod read;
@@ -55,6 +57,6 @@ pub use pool::{Caching, Pool, Space};
 pub use props::{Editable, PROPERTIES, PropertyInfo, PropertyValue, check_property, property_info};
 pub use segment::{ALIGN, SegmentBody, SegmentBuilder, SegmentEntry, SegmentTrailer};
 pub use space::UNLIMITED;
-pub use status::{PoolState, PoolStatus, VdevStatus};
+pub use status::{OutageStatus, PoolState, PoolStatus, VdevStatus};
 pub use text::{format_time, parse_duration, parse_size};
 pub use vdev::VdevState;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tarn_base::posix::{Attr, FileKind, NewNode, SetAttr, mode};
 use tarn_base::{Answer, Clock, FsError, SystemClock};
-use tarn_client::{Client, Handle};
+use tarn_client::{Client, Handle, OpenMode};
 
 /// Most bytes that one copy can report in its reply, in whole pages.
 const COPY_MAX: u64 = 0xffff_f000;
@@ -53,6 +53,14 @@ impl Door {
         self.waits.answer(request, Signals::Killable, answer, reply, move |reply, attr| {
             ttl.reply_attr(reply, attr)
         });
+    }
+
+    /// Replies to what has made a file and opened it.
+    fn made(&self, request: &Request, open: OpenMode, answer: Answer<(Attr, Handle)>, reply: ReplyCreate) {
+        let (ttl, client) = (self.ttl(), self.client.clone());
+        let send = move |reply, made| ttl.reply_create(reply, made, goes_direct(open));
+        let undo = move |(_, handle): (Attr, Handle)| client.close(handle);
+        self.waits.answer_or_undo(request, Signals::Killable, answer, reply, send, undo);
     }
 
     fn done(&self, request: &Request, answer: Answer<()>, reply: ReplyEmpty) {
@@ -236,9 +244,12 @@ impl Filesystem for Door {
     ) {
         let mode = open_mode(flags);
         let answer = self.client.open(ino(file), mode);
-        self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, (handle, _, keep)| {
+        let send = move |reply: ReplyOpen, (handle, _, keep): (Handle, _, bool)| {
             reply.opened(FileHandle(handle.0), open_flags(goes_direct(mode), keep));
-        });
+        };
+        let client = self.client.clone();
+        let undo = move |(handle, _, _)| client.close(handle);
+        self.waits.answer_or_undo(request, Signals::Killable, answer, reply, send, undo);
     }
 
     fn create(
@@ -264,10 +275,7 @@ impl Filesystem for Door {
             }
             error => Answer::err(error),
         });
-        let ttl = self.ttl();
-        self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, made| {
-            ttl.reply_create(reply, made, goes_direct(open));
-        });
+        self.made(request, open, answer, reply);
     }
 
     fn tmpfile(
@@ -282,10 +290,7 @@ impl Filesystem for Door {
         let permissions = mode & mode::PERMISSIONS & !umask;
         let open = open_mode(OpenFlags(flags));
         let answer = self.client.create_unnamed(cred(request), ino(parent), permissions);
-        let ttl = self.ttl();
-        self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, made| {
-            ttl.reply_create(reply, made, goes_direct(open));
-        });
+        self.made(request, open, answer, reply);
     }
 
     fn read(

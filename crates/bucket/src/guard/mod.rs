@@ -289,6 +289,10 @@ impl Guarded {
             Err(error) if failed => *self.last_error.lock() = Some((error.to_string(), Instant::now())),
             _ => self.heard(),
         }
+        if matches!(result, Err(Error::NoSpace(_))) {
+            // A full store is there, and says so.
+            self.heard();
+        }
         result
     }
 

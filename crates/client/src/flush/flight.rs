@@ -14,7 +14,8 @@ use tarn_pool::{Caching, Error};
 use tarn_proto::{FileCommit, RecordWrite};
 use tokio::sync::OwnedRwLockReadGuard;
 
-/// A segment that could not be written is tried this often, each time with a new id and wherever the pool says.
+/// A segment that could not be written is tried this often, each time with a new id and wherever the pool says; more
+/// often where there are more vdevs, so that each may fail.
 const ATTEMPTS: usize = 3;
 
 /// Bytes of one file that follow each other and were written together: somebody streams them out.
@@ -121,7 +122,8 @@ impl Client {
         let info = self.mds.info();
         let storing = Storing { compression: info.compression, checksum: info.checksum };
         let mut last = None;
-        for _ in 0..ATTEMPTS {
+        let attempts = ATTEMPTS.max(self.records.writable_vdevs().len() + 1);
+        for _ in 0..attempts {
             self.check_fenced()?;
             let vdev = self.records.place(flight.bytes).map_err(|e| self.pool_error(e))?;
             let id = self.take_segment(vdev).await?;

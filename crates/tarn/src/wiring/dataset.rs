@@ -114,6 +114,12 @@ impl Dataset {
         Ok(())
     }
 
+    /// Lets go of it without writing anything more. What was not durable is lost.
+    pub fn abandon(&self) {
+        self.client.abandon();
+        self.mdt.abandon();
+    }
+
     pub fn set_properties(&self, values: &BTreeMap<String, String>) -> Result<()> {
         self.mdt.set_properties(typed(values)?);
         Ok(())

@@ -188,12 +188,23 @@ pub async fn report(pool: &Pool, open_ms: u64) -> Result<PoolReport> {
 fn vdev(status: &VdevStatus) -> VdevReport {
     let operations = |kinds: &[Operation]| status.stats.as_ref().map(|s| io(s, kinds)).unwrap_or_default();
     let last = status.stats.as_ref().and_then(|s| s.last_error.as_ref());
+    let problem = match (&status.outage, last) {
+        (Some(outage), _) => Some(format!(
+            "{} since {}, {} calls wait: {}",
+            if outage.writes_only { "refuses writes" } else { "does not answer" },
+            tarn_pool::format_time(outage.since_ms),
+            outage.waiting,
+            outage.why
+        )),
+        (None, Some((text, ago_ms))) => Some(format!("{text} ({} s ago)", ago_ms / 1000)),
+        (None, None) => None,
+    };
     VdevReport {
         name: short(&status.url),
         guid: status.guid.0,
         url: status.url.clone(),
         state: format!("{:?}", status.state).to_uppercase(),
-        problem: last.map(|(text, ago_ms)| format!("{text} ({} s ago)", ago_ms / 1000)),
+        problem,
         size: status.capacity,
         allocated: status.allocated,
         free: status.free,
