@@ -236,7 +236,10 @@ impl Client {
                 Ok(mut content) => return Ok(content.pop()),
                 // Freed under our hands: the map says where it is now.
                 Err(Error::Missing(_)) if before != Some(ptr) => before = Some(ptr),
-                Err(e) => return Err(self.pool_error(e)),
+                Err(e) => {
+                    self.note_lost(ino, [(record, ptr)].into_iter(), &e).await;
+                    return Err(self.pool_error(e));
+                }
             }
         }
     }

@@ -43,6 +43,8 @@ pub trait Records: Send + Sync + 'static {
         ptrs: Vec<BlockPtr>,
         caching: Caching,
     ) -> BoxFuture<'static, Result<Vec<Bytes>, Error>>;
+    /// A record could not be read for good: lets the pool know whose it is.
+    fn note_lost(&self, _ptr: &BlockPtr, _owner: RecordOwner, _error: &Error) {}
     fn space(&self) -> Space;
 }
 
@@ -116,6 +118,10 @@ impl Records for PoolRecords {
         caching: Caching,
     ) -> BoxFuture<'static, Result<Vec<Bytes>, Error>> {
         Box::pin(async move { self.pool.read(&ptrs, caching).await })
+    }
+
+    fn note_lost(&self, ptr: &BlockPtr, owner: RecordOwner, error: &Error) {
+        self.pool.note_lost(ptr, owner, error);
     }
 
     fn space(&self) -> Space {

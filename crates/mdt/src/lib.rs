@@ -22,6 +22,7 @@ mod key;
 mod names;
 mod open;
 mod ops;
+mod paths;
 mod phys;
 mod reap;
 mod reclaim;

@@ -238,3 +238,18 @@ async fn random_names_match_a_model() {
         w.assert_clean().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inode_is_found_by_its_path() {
+    let w = World::new().await;
+    let outer = w.dir(Ino::ROOT, "outer").await;
+    let inner = w.dir(outer, "inner").await;
+    let (file, top) = (w.file(inner, "file").await, w.file(Ino::ROOT, "top").await);
+    let gone = w.file(inner, "gone").await;
+    w.unlink(inner, "gone").await.expect("unlink");
+    let paths = w.mdt.paths(&[file, top, inner, gone].into()).await.expect("paths");
+    assert_eq!(paths.len(), 3);
+    assert_eq!(paths[&file], b"/outer/inner/file");
+    assert_eq!(paths[&top], b"/top");
+    assert_eq!(paths[&inner], b"/outer/inner");
+}

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tarn_base::{DatasetId, Epoch, Grant, PoolGuid, SegmentId, VdevId};
+use tarn_base::{BlockPtr, DatasetId, Epoch, Grant, PoolGuid, RecordOwner, SegmentId, VdevId};
 
 /// Fetched from the end of a segment to read its directory, in bytes: enough for a segment of 128 KiB records.
 const DIRECTORY_TAIL: u64 = 16 << 10;
@@ -353,6 +353,7 @@ impl Pool {
                 segment: Some(id),
                 offset: None,
                 owner: None,
+                file: None,
                 problem: problem.clone(),
                 repaired: false,
             });
@@ -500,6 +501,34 @@ impl Pool {
     /// Remembers damage for `status -v`: whoever knows whose record it was tells.
     pub fn note_error(&self, record: DamageRecord) {
         self.damage.note(record);
+    }
+
+    /// A record could not be read for good: says whose it is, so that `status -v` can name the file.
+    pub fn note_lost(&self, ptr: &BlockPtr, owner: RecordOwner, error: &Error) {
+        let missing = matches!(error, Error::Missing(_));
+        if !missing && !matches!(error, Error::Damaged(_)) {
+            return;
+        }
+        if self.damage.own(ptr.segment, ptr.offset, owner) || !missing {
+            return;
+        }
+        let vdev = self.vdev(ptr.segment.grant.vdev);
+        self.damage.note(DamageRecord {
+            seen_ms: 0,
+            vdev: vdev.map_or_else(|_| "?".into(), |vdev| vdev.url().to_string()),
+            object: segment_key(ptr.segment),
+            segment: Some(ptr.segment),
+            offset: Some(ptr.offset),
+            owner: Some(owner),
+            file: None,
+            problem: "the segment is not there".into(),
+            repaired: false,
+        });
+    }
+
+    /// Gives damage that was noted the names of files.
+    pub fn name_damage(&self, name: impl Fn(&RecordOwner) -> Option<String>) {
+        self.damage.name(name);
     }
 
     pub fn damage(&self) -> Vec<DamageRecord> {

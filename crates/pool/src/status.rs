@@ -111,7 +111,8 @@ pub struct PoolStatus {
 }
 
 fn error_line(record: &DamageRecord) -> String {
-    let mut line = format!("{}: {}", record.vdev, record.object);
+    let mut line = record.file.as_ref().map(|file| format!("{file}: ")).unwrap_or_default();
+    line.push_str(&format!("{}: {}", record.vdev, record.object));
     if let Some(offset) = record.offset {
         line.push_str(&format!(" at {offset}"));
     }

@@ -175,6 +175,7 @@ impl MetadataStore {
             segment: None,
             offset: None,
             owner: None,
+            file: None,
             problem: problem.to_string(),
             repaired,
         });
