@@ -31,6 +31,8 @@ pub trait Records: Send + Sync + 'static {
         records: Vec<(RecordOwner, Bytes)>,
         storing: Storing,
     ) -> BoxFuture<'static, Result<Vec<BlockPtr>, Error>>;
+    /// A segment was written, and nothing will point to it.
+    fn discard(&self, _segment: SegmentId) {}
     /// The record if memory has it. Never waits.
     fn cached(&self, ptr: &BlockPtr) -> Option<Bytes>;
     /// Lets memory have a record that was just written.
@@ -98,6 +100,10 @@ impl Records for PoolRecords {
             self.pool.put_segment(body).await?;
             Ok(ptrs)
         })
+    }
+
+    fn discard(&self, segment: SegmentId) {
+        self.pool.note_stray(segment.grant);
     }
 
     fn cached(&self, ptr: &BlockPtr) -> Option<Bytes> {

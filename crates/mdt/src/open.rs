@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tarn_base::posix::FileKind;
-use tarn_base::{Clock, DatasetId, FsError, Ino, Txg};
+use tarn_base::{Clock, DatasetId, FsError, Grant, Ino, Txg};
 use tarn_pool::Pool;
 use tokio_util::sync::CancellationToken;
 
@@ -138,7 +138,7 @@ impl Mdt {
         *self.old_grants.lock() = grants;
         let mdt = self.clone();
         self.spawn(async move {
-            let tidy = async { mdt.sweep().await.and(mdt.find_thin().await) };
+            let tidy = async { mdt.sweep(Vec::new()).await.and(mdt.find_thin().await) };
             let swept = tokio::select! {
                 done = tidy => done,
                 _ = mdt.stop.cancelled() => Ok(()),
@@ -151,9 +151,11 @@ impl Mdt {
     }
 
     /// Deletes segments that were written under open grants of an earlier session but never committed. The grants
-    /// stay open: an owner that was taken over may still have a segment on its way, so closing looks once more.
-    async fn sweep(self: &Arc<Self>) -> Result<(), FsError> {
-        let grants = self.old_grants.lock().clone();
+    /// stay open: an owner that was taken over may still have a segment on its way, so closing looks once more. At the
+    /// close it also looks at this session's grants under which writing failed.
+    async fn sweep(self: &Arc<Self>, strays: Vec<Grant>) -> Result<(), FsError> {
+        let mut grants = self.old_grants.lock().clone();
+        grants.extend(strays);
         for grant in grants {
             let mut orphans = Vec::new();
             for (id, _) in self.pool.list_grant(grant).await.map_err(pool_error)? {
@@ -218,9 +220,10 @@ impl Mdt {
             let _ = task.await;
         }
         // No segment is on its way any more, so nothing will have to be looked for.
-        let swept = self.sweep().await;
+        let strays = self.pool.strays(self.dataset);
+        let swept = self.sweep(strays.clone()).await;
         let closed = match swept {
-            Ok(()) => self.close_grants().await,
+            Ok(()) => self.close_grants(&strays).await,
             // They stay open, and the next open looks again.
             Err(_) => Ok(()),
         };
@@ -237,8 +240,11 @@ impl Mdt {
         synced.and(database)
     }
 
-    async fn close_grants(self: &Arc<Self>) -> Result<(), FsError> {
-        let grants = self.rows_of(table::GRANT).await?;
+    /// Closes all but these: a request that failed may still take effect, so the next open looks once more.
+    async fn close_grants(self: &Arc<Self>, but: &[Grant]) -> Result<(), FsError> {
+        let mut grants = self.rows_of(table::GRANT).await?;
+        let kept: Vec<key::Key> = but.iter().map(|grant| key::grant(*grant)).collect();
+        grants.retain(|(key, _)| !kept.contains(key));
         if grants.is_empty() {
             return Ok(());
         }

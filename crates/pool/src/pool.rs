@@ -17,7 +17,7 @@ use crate::vdev::Vdev;
 use crate::{Error, Result};
 use futures::future::{join_all, try_join_all};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -67,6 +67,8 @@ pub struct Pool {
     pub(crate) damage: Arc<DamageLog>,
     allocator: Allocator,
     stores: Mutex<HashMap<DatasetId, Arc<MetadataStore>>>,
+    /// Grants under which a segment may lie that nothing points to.
+    strays: Mutex<BTreeSet<Grant>>,
     /// Bytes of segments, by dataset and vdev.
     booked: Mutex<BTreeMap<DatasetId, BTreeMap<VdevId, u64>>>,
     /// It is let go by force.
@@ -102,6 +104,7 @@ impl Pool {
             damage: Arc::default(),
             allocator: Allocator::default(),
             stores: Mutex::default(),
+            strays: Mutex::default(),
             booked: Mutex::default(),
             gave_up: AtomicBool::new(false),
             runtime: tokio::runtime::Handle::current(),
@@ -284,6 +287,7 @@ impl Pool {
             match vdev.put_hasty(&key, pieces.clone()).await {
                 Ok(()) => break,
                 Err(error @ Error::Bucket(_)) => {
+                    self.note_stray(id.grant);
                     if self.others_take(&vdev) || !vdev.outages.outlast(Side::Write).await {
                         return Err(error);
                     }
@@ -317,6 +321,16 @@ impl Pool {
         }
         let deletes = by_vdev.iter().map(|(&id, keys)| async move { self.vdev(id)?.delete(keys).await });
         join_all(deletes).await.into_iter().collect()
+    }
+
+    /// A segment of this grant may lie in its bucket, now or later, although nothing will point to it.
+    pub fn note_stray(&self, grant: Grant) {
+        self.strays.lock().insert(grant);
+    }
+
+    /// Grants of a dataset of which that is so.
+    pub fn strays(&self, dataset: DatasetId) -> Vec<Grant> {
+        self.strays.lock().iter().filter(|grant| grant.dataset == dataset).copied().collect()
     }
 
     /// Segments of a grant that exist, with their object sizes in bytes.

@@ -81,6 +81,7 @@ impl Client {
 
     async fn fly_inner(self: &Arc<Self>, flight: &mut Flight) -> Result<(), FsError> {
         let ptrs = self.write_segment(flight).await?;
+        let segment = ptrs.first().map(|ptr| ptr.segment);
         for file in &flight.files {
             wait_turn(&file.inode, flight.id).await;
         }
@@ -101,7 +102,11 @@ impl Client {
         }
         let (commits, told): (Vec<_>, Vec<_>) =
             going.iter().map(|(f, own)| prepare(f, own, flight.id)).unzip();
-        let outcome = if commits.is_empty() { Ok(()) } else { self.mds.commit(commits).wait().await };
+        let nothing = commits.is_empty();
+        let outcome = if nothing { Ok(()) } else { self.mds.commit(commits).wait().await };
+        if nothing || outcome.is_err() {
+            segment.into_iter().for_each(|segment| self.records.discard(segment));
+        }
         for (file, _) in &going {
             file.inode.state.lock().committing -= 1;
         }
