@@ -43,6 +43,7 @@ ROWS = [
     ("cli", "verbs and columns"),
     ("s3", "a pool on an S3 server"),
     ("input", "wrong input: one clear line, nothing half made"),
+    ("faults", "buckets that fail under load"),
 ]
 
 

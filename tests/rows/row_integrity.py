@@ -27,6 +27,29 @@ def flip(path, at):
         file.write(bytes([byte ^ 0x40]))
 
 
+def spoil(way, paths):
+    """Does that to every object; the last of an odd number cannot be swapped."""
+    if way == "swapped":
+        for one, other in zip(paths[::2], paths[1::2]):
+            os.rename(one, one + ".away")
+            os.rename(other, one)
+            os.rename(one + ".away", other)
+        return
+    for path in paths:
+        if way == "missing":
+            os.unlink(path)
+        elif way == "cut short":
+            os.truncate(path, os.path.getsize(path) * 2 // 3)
+        else:
+            flip(path, os.path.getsize(path) // 3)
+
+
+def no_panic(t, pool):
+    with open(os.path.join(pool.host.state, f"{pool.name}.log")) as log:
+        lines = [line for line in log if "panicked" in line]
+    t.check(not lines, f"a panic: {lines[:2]}")
+
+
 def fill(pool, count=40):
     """Files that cannot be compressed; returns what they hold."""
     content = {f"file{n}": os.urandom(MIB + n) for n in range(count)}
@@ -125,14 +148,13 @@ def metadata(t):
     tree.copy(source, pool.mnt, entries)
     pool.umount()
     keep = os.path.join(t.scratch, "keep")
-    for way in ("damaged", "missing"):
+    for way in ("damaged", "missing", "cut short", "swapped"):
         victims = [p for p in objects(pool.vdevs[0], data=False) if os.path.getsize(p) > 200]
         # What says which pool this is, and who holds it, is tested elsewhere.
         victims = [p for p in victims if os.path.relpath(p, pool.vdevs[0]).split(os.sep)[0] == "m"]
         t.check(victims, "no metadata in the first bucket")
         t.run("cp", "-a", pool.vdevs[0], keep + way)
-        for path in victims:
-            os.unlink(path) if way == "missing" else flip(path, os.path.getsize(path) // 3)
+        spoil(way, victims)
         pool.mount()
         wrong = tree.verify(source, pool.mnt, entries)
         t.check(not wrong, f"{way}: {len(wrong)} names differ: {wrong[:3]}")
@@ -146,3 +168,65 @@ def metadata(t):
         # Removing a name changed the root's time.
         os.utime(pool.mnt, ns=(0, os.stat(source).st_mtime_ns))
         pool.umount()
+
+
+@test("data swapped, cut short, missing, damaged: EIO, and status -v names file and bucket", limit=180, needs="pool")
+def named(t):
+    pool = t.world.pool(buckets=3)
+    pool.mount()
+    os.mkdir(os.path.join(pool.mnt, "folder"))
+    content = {os.path.join("folder", name): data for name, data in fill(pool, 20).items()}
+    for name in content:
+        os.rename(os.path.join(pool.mnt, os.path.basename(name)), os.path.join(pool.mnt, name))
+    pool.umount()
+    keep = os.path.join(t.scratch, "keep")
+    t.run("cp", "-a", pool.vdevs[1], keep)
+    for way in ("swapped", "cut short", "missing", "damaged"):
+        spoil(way, objects(pool.vdevs[1], data=True))
+        pool.mount()
+        bad = read_all(t, pool, content)
+        t.check(bad > 0, f"{way}: every record could be read")
+        text = pool.host.tarn("pool", "status", "-v", pool.name, quiet=True).stdout
+        lines = [line for line in text.splitlines() if f"{pool.name}:/folder/file" in line]
+        t.check(lines and all(pool.vdevs[1] in line for line in lines), f"{way}: status -v says: {text[-600:]}")
+        t.note(f"{way}: {bad} bad records")
+        no_panic(t, pool)
+        # Whoever writes anew has whole files again, whatever lies beside them.
+        name = next(iter(content))
+        with open(os.path.join(pool.mnt, name), "wb") as file:
+            file.write(content[name])
+        with open(os.path.join(pool.mnt, name), "rb") as file:
+            t.check(file.read() == content[name], f"{way}: a new file is wrong")
+        pool.umount()
+        shutil.copytree(os.path.join(keep, "d"), os.path.join(pool.vdevs[1], "d"), dirs_exist_ok=True)
+
+
+@test("both copies of metadata are damaged: an error in one line or EIO, never wrong data or a panic", limit=180, needs="pool")
+def both_copies(t):
+    pool = t.world.pool(buckets=2)
+    pool.mount()
+    content = fill(pool, 10)
+    pool.umount()
+    keep = os.path.join(t.scratch, "keep")
+    t.run("cp", "-a", t.world.path("buckets"), keep)
+    for way in ("swapped", "cut short", "missing", "damaged"):
+        for vdev in pool.vdevs:
+            folder = os.path.join(vdev, "m")
+            spoil(way, [p for p in objects(vdev, data=False) if p.startswith(folder) and p.endswith(".sst")])
+        done = pool.host.tarn("mount", pool.name, pool.mnt, check=False)
+        if done.returncode:
+            t.check(len(done.stderr.strip().splitlines()) == 1, f"{way}: more than a line: {done.stderr}")
+            t.note(f"{way}: refused")
+        else:
+            for name, data in content.items():
+                try:
+                    with open(os.path.join(pool.mnt, name), "rb") as file:
+                        t.check(file.read() == data, f"{way}: {name} is wrong")
+                except OSError as e:
+                    t.check(e.errno in (errno.EIO, errno.ENOENT), f"{way}: {name}: errno {e.errno}")
+            t.note(f"{way}: mounted")
+            pool.host.tarn("umount", "-f", pool.mnt, check=False)
+        no_panic(t, pool)
+        for vdev in pool.vdevs:
+            shutil.rmtree(vdev)
+            shutil.copytree(os.path.join(keep, os.path.basename(vdev)), vdev)

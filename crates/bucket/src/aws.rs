@@ -124,25 +124,18 @@ impl CredentialProvider for ProfileCredentials {
     }
 }
 
-/// How a bucket is reached.
-pub(crate) struct Configured {
-    /// With credentials, region, endpoint and style.
-    pub builder: AmazonS3Builder,
-    /// For messages.
-    pub endpoint: String,
-    /// Address of the bucket itself.
-    pub place: String,
-    pub region: String,
-}
-
 /// What a profile file says of the profile `default`; for tests that give it what no tool would write.
 pub(crate) fn parses_profile(text: &str) -> bool {
     let values = read_section(text, "default");
     values.keys().all(|name| *name == name.to_ascii_lowercase()) && !values.is_empty()
 }
 
-/// The configuration of `location`.
-pub(crate) fn builder(url: &str, location: &S3Location, environment: &Environment) -> Result<Configured> {
+/// A builder with credentials, region, endpoint and style for `location`, and the endpoint's URL for messages.
+pub(crate) fn builder(
+    url: &str,
+    location: &S3Location,
+    environment: &Environment,
+) -> Result<(AmazonS3Builder, String)> {
     let named = location.profile.as_deref();
     let name = named.or(environment.get("AWS_PROFILE")).unwrap_or("default");
     let profile = Profile::load(environment, name);
@@ -217,7 +210,11 @@ fn with_profile(
 
 /// Sets where the bucket is. With an endpoint of its own it is named in the path, unless the name says
 /// otherwise; at AWS it is named in the host, unless dots in it would break TLS.
-fn with_endpoint(builder: AmazonS3Builder, location: &S3Location, endpoint: Option<&str>) -> Configured {
+fn with_endpoint(
+    builder: AmazonS3Builder,
+    location: &S3Location,
+    endpoint: Option<&str>,
+) -> (AmazonS3Builder, String) {
     let virtual_host = location.virtual_host.unwrap_or(endpoint.is_none() && !location.bucket.contains('.'));
     let mut builder = builder
         .with_bucket_name(&location.bucket)
@@ -225,26 +222,17 @@ fn with_endpoint(builder: AmazonS3Builder, location: &S3Location, endpoint: Opti
         .with_unsigned_payload(
             location.unsigned_payload.unwrap_or_else(|| !endpoint.is_some_and(is_exposed)),
         );
-    let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
-    let region = region.unwrap_or_else(|| "us-east-1".into());
-    let bucket = &location.bucket;
     let Some(endpoint) = endpoint else {
-        let endpoint = format!("https://s3.{region}.amazonaws.com");
-        let place = match virtual_host {
-            true => format!("https://{bucket}.s3.{region}.amazonaws.com/"),
-            false => format!("{endpoint}/{bucket}"),
-        };
-        return Configured { builder, endpoint, place, region };
+        let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+        let region = region.unwrap_or_else(|| "us-east-1".into());
+        return (builder, format!("https://s3.{region}.amazonaws.com"));
     };
     builder = builder.with_allow_http(endpoint.starts_with("http://"));
-    let (at, place) = match endpoint.split_once("://") {
-        Some((scheme, host)) if virtual_host => {
-            let at = format!("{scheme}://{bucket}.{host}");
-            (at.clone(), format!("{at}/"))
-        }
-        _ => (endpoint.to_string(), format!("{endpoint}/{bucket}")),
+    let place = match endpoint.split_once("://") {
+        Some((scheme, host)) if virtual_host => format!("{scheme}://{}.{host}", location.bucket),
+        _ => endpoint.to_string(),
     };
-    Configured { builder: builder.with_endpoint(at), endpoint: endpoint.to_string(), place, region }
+    (builder.with_endpoint(place), endpoint.to_string())
 }
 
 /// Whether what is sent to the endpoint can be changed on its way: neither TLS nor this host's own loopback
@@ -279,7 +267,7 @@ mod tests {
         let mut environment = Environment::of([("HOME", dir.path().to_str().unwrap())]);
         environment.0.extend(extra.iter().map(|(k, v)| (k.to_string(), v.to_string())));
         let Ok(Location::S3(location)) = Location::parse(name) else { panic!("{name}") };
-        let Configured { builder, endpoint, .. } = builder(name, &location, &environment)?;
+        let (builder, endpoint) = builder(name, &location, &environment)?;
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_default();
         let store = builder.build().unwrap();
         let credential = store.credentials().get_credential().await.unwrap();

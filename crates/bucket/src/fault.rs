@@ -12,7 +12,7 @@
 //! ```
 
 use crate::error::object;
-use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result};
+use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, UnfinishedUpload};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -290,6 +290,16 @@ impl Bucket for FaultBucket {
     async fn sync(&self) -> Result<()> {
         self.before(Operation::Sync, "").await?;
         self.inner.sync().await
+    }
+
+    async fn uploads(&self) -> Result<Vec<UnfinishedUpload>> {
+        self.before(Operation::List, "").await?;
+        self.inner.uploads().await
+    }
+
+    async fn end_upload(&self, upload: &UnfinishedUpload) -> Result<()> {
+        self.before(Operation::Delete, &upload.key).await?;
+        self.inner.end_upload(upload).await
     }
 
     async fn capacity(&self) -> Result<Option<Capacity>> {

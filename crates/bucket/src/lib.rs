@@ -27,5 +27,5 @@ pub mod url;
 
 pub use error::{Error, Result};
 pub use guard::{Guarded, OpenOptions, StatsSnapshot, open};
-pub use store::{Bucket, Capacity, ListPage, ObjectInfo, Operation};
+pub use store::{Bucket, Capacity, ListPage, ObjectInfo, Operation, UnfinishedUpload};
 pub use url::Location;

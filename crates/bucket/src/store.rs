@@ -33,6 +33,15 @@ pub struct ListPage {
     pub next: Option<String>,
 }
 
+/// An upload in parts that was begun and not finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfinishedUpload {
+    /// The key that it is for.
+    pub key: String,
+    /// The store's name for it.
+    pub id: String,
+}
+
 /// The kinds of request, as limits, counters and faults tell them apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -120,6 +129,17 @@ pub trait Bucket: Send + Sync + 'static {
             None => Ok(ListPage { objects: self.list(prefix).await?, next: None }),
             Some(_) => Err(Error::Config(format!("{}: lists in one page only", self.url()))),
         }
+    }
+
+    /// Uploads in parts that somebody else has begun and neither finished nor ended: a crash leaves them. Stores that
+    /// have no such thing give none.
+    async fn uploads(&self) -> Result<Vec<UnfinishedUpload>> {
+        Ok(Vec::new())
+    }
+
+    /// Ends such an upload, so that its parts do not stay. One that is not there is no error.
+    async fn end_upload(&self, _upload: &UnfinishedUpload) -> Result<()> {
+        Ok(())
     }
 
     /// Returns when every `put` and `delete` answered before the call is durable. An error says that some of

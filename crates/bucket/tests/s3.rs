@@ -98,6 +98,59 @@ async fn an_upload_that_is_given_up_is_ended() {
 }
 
 #[tokio::test]
+async fn an_upload_that_a_crash_left_is_found_and_ended() {
+    let Some(server) = Server::start() else { return };
+    let (url, options) = (server.bucket("left", "tarn"), server.options());
+    let uploads = server.dir("left").join(".sgwtmp/multipart");
+    let bucket = open(&url, &options).unwrap();
+    assert_eq!(bucket.uploads().await.unwrap(), []);
+    let mut crashed = false;
+    for _ in 0..50 {
+        // A runtime that ends takes with it what would have ended the upload, as a crash does.
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (url, options) = (url.clone(), options.clone());
+        runtime.spawn(async move {
+            let body = vec![Bytes::from(vec![7; 40 << 20])];
+            open(&url, &options).unwrap().put("d/large", body).await
+        });
+        for _ in 0..2000 {
+            if unfinished(&uploads) > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        runtime.shutdown_background();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        crashed = unfinished(&uploads) > 0;
+        if crashed {
+            break;
+        }
+    }
+    assert!(crashed, "no upload was left");
+    let found = bucket.uploads().await.unwrap();
+    assert!(!found.is_empty() && found.iter().all(|upload| upload.key == "d/large"), "{found:?}");
+    // Who is elsewhere in the bucket has nothing to do with it.
+    let neighbour = open(&server.bucket("left", "other"), &options).unwrap();
+    assert_eq!(neighbour.uploads().await.unwrap(), []);
+    for upload in &found {
+        bucket.end_upload(upload).await.unwrap();
+        bucket.end_upload(upload).await.unwrap();
+    }
+    assert_eq!((bucket.uploads().await.unwrap(), unfinished(&uploads)), (vec![], 0));
+    // One's own that is under way is not among them.
+    let body = vec![Bytes::from(vec![7; 40 << 20])];
+    let put = bucket.put("d/large", body);
+    let mut looks = tokio::time::interval(Duration::from_millis(5));
+    tokio::pin!(put);
+    loop {
+        tokio::select! {
+            done = &mut put => break done.unwrap(),
+            _ = looks.tick() => assert_eq!(bucket.uploads().await.unwrap(), []),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_dies_and_comes_back_is_survived() {
     let Some(server) = Server::start() else { return };
     let bucket = open(&server.bucket("back", ""), &server.options()).unwrap();

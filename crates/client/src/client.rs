@@ -190,6 +190,16 @@ impl Client {
         error
     }
 
+    /// Gives up: nothing is written any more, and whoever waits is told.
+    pub fn abandon(&self) {
+        self.fenced.store(true, Ordering::Release);
+        self.stop_flusher();
+        for inode in self.table.all() {
+            inode.changed.notify_waiters();
+        }
+        self.room.notify_waiters();
+    }
+
     pub(crate) fn pool_error(&self, error: Error) -> FsError {
         self.noted(fs_error(error))
     }
@@ -223,7 +233,10 @@ impl Client {
                 Ok(mut content) => return Ok(content.pop()),
                 // Freed under our hands: the map says where it is now.
                 Err(Error::Missing(_)) if before != Some(ptr) => before = Some(ptr),
-                Err(e) => return Err(self.pool_error(e)),
+                Err(e) => {
+                    self.note_lost(ino, [(record, ptr)].into_iter(), &e).await;
+                    return Err(self.pool_error(e));
+                }
             }
         }
     }

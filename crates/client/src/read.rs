@@ -11,7 +11,7 @@ use crate::zfetch::{Limits, Stream};
 use crate::{Handle, OpenMode};
 use bytes::Bytes;
 use std::sync::Arc;
-use tarn_base::{Answer, BlockPtr, FsError, Ino};
+use tarn_base::{Answer, BlockPtr, FsError, Ino, RecordOwner};
 use tarn_pool::{Caching, Error};
 
 /// What was read: pieces in order.
@@ -231,7 +231,29 @@ impl Client {
                 }
                 // Freed since the map was read: read it anew. The same pointers again mean that it is lost.
                 Err(Error::Missing(_)) if missed.as_ref() != Some(&wanted) => missed = Some(wanted),
-                Err(e) => return Err(self.pool_error(e)),
+                Err(e) => {
+                    let records = places.iter().map(|place| span.first + *place as u64);
+                    self.note_lost(inode.ino, records.zip(wanted), &e).await;
+                    return Err(self.pool_error(e));
+                }
+            }
+        }
+    }
+
+    /// A read failed for good: lets the pool know which of the records are lost, and whose they are.
+    pub(crate) async fn note_lost(
+        &self,
+        ino: Ino,
+        records: impl Iterator<Item = (u64, BlockPtr)>,
+        error: &Error,
+    ) {
+        if !matches!(error, Error::Damaged(_) | Error::Missing(_)) {
+            return;
+        }
+        let dataset = self.mds.info().id;
+        for (record, ptr) in records {
+            if let Err(error) = self.records.clone().read(vec![ptr], Caching::Bypass).await {
+                self.records.note_lost(&ptr, RecordOwner { dataset, ino, record }, &error);
             }
         }
     }

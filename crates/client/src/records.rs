@@ -31,6 +31,8 @@ pub trait Records: Send + Sync + 'static {
         records: Vec<(RecordOwner, Bytes)>,
         storing: Storing,
     ) -> BoxFuture<'static, Result<Vec<BlockPtr>, Error>>;
+    /// A segment was written, and nothing will point to it.
+    fn discard(&self, _segment: SegmentId) {}
     /// The record if memory has it. Never waits.
     fn cached(&self, ptr: &BlockPtr) -> Option<Bytes>;
     /// Lets memory have a record that was just written.
@@ -43,6 +45,8 @@ pub trait Records: Send + Sync + 'static {
         ptrs: Vec<BlockPtr>,
         caching: Caching,
     ) -> BoxFuture<'static, Result<Vec<Bytes>, Error>>;
+    /// A record could not be read for good: lets the pool know whose it is.
+    fn note_lost(&self, _ptr: &BlockPtr, _owner: RecordOwner, _error: &Error) {}
     fn space(&self) -> Space;
 }
 
@@ -98,6 +102,10 @@ impl Records for PoolRecords {
         })
     }
 
+    fn discard(&self, segment: SegmentId) {
+        self.pool.note_stray(segment.grant);
+    }
+
     fn cached(&self, ptr: &BlockPtr) -> Option<Bytes> {
         self.pool.cached(ptr)
     }
@@ -116,6 +124,10 @@ impl Records for PoolRecords {
         caching: Caching,
     ) -> BoxFuture<'static, Result<Vec<Bytes>, Error>> {
         Box::pin(async move { self.pool.read(&ptrs, caching).await })
+    }
+
+    fn note_lost(&self, ptr: &BlockPtr, owner: RecordOwner, error: &Error) {
+        self.pool.note_lost(ptr, owner, error);
     }
 
     fn space(&self) -> Space {

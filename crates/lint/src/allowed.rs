@@ -27,7 +27,6 @@ pub const EXCEPTIONS: &[Exception] = &[
         "crates/pool/src/space.rs",
         "how old a figure of free space is; decides nothing that is stored",
     ),
-    ("clock", "crates/pool/src/vdev.rs", "how long a vdev has been failing; decides nothing that is stored"),
     ("errno", "crates/tarn/src/node/takeover.rs", "asks the operating system whether a mountpoint is dead"),
     ("errno", "crates/tarn/src/verbs/mount.rs", "asks the operating system whether a mountpoint is dead"),
     ("clock", "crates/tarn/src/control/client.rs", "how long a verb waits for a daemon"),

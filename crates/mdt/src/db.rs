@@ -13,17 +13,29 @@ use slatedb::config::{
 };
 use slatedb::{CloseReason, Db, ErrorKind, WriteBatch};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tarn_base::FsError;
+use tarn_pool::Pool;
 
 /// Where in the metadata store the database lies.
 const PATH: &str = "db";
 
+/// What a database that closed itself still does ends within this time, or is left to itself.
+const CLOSING: Duration = Duration::from_secs(3);
+
 pub struct Database {
+    /// Says whether the database may be opened anew.
+    pool: Arc<Pool>,
     store: Arc<dyn ObjectStore>,
     cache_bytes: u64,
     db: RwLock<Arc<Db>>,
+    /// One opening at a time: a second one would fence the first.
+    opening: tokio::sync::Mutex<Option<String>>,
+    /// How often that was tried.
+    tries: AtomicU64,
+    /// It was closed for good.
+    closed: AtomicBool,
     /// Point gets and scans, for the proof that hot calls make none.
     pub reads: AtomicU64,
 }
@@ -101,9 +113,22 @@ fn settings() -> Settings {
 
 impl Database {
     /// Opens the database, which fences every earlier owner. `cache_bytes` bounds its block cache.
-    pub async fn open(store: Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Database, DbError> {
+    pub async fn open(
+        pool: Arc<Pool>,
+        store: Arc<dyn ObjectStore>,
+        cache_bytes: u64,
+    ) -> Result<Database, DbError> {
         let db = Self::build(&store, cache_bytes).await?;
-        Ok(Database { store, cache_bytes, db: RwLock::new(Arc::new(db)), reads: AtomicU64::new(0) })
+        Ok(Database {
+            pool,
+            store,
+            cache_bytes,
+            db: RwLock::new(Arc::new(db)),
+            opening: tokio::sync::Mutex::default(),
+            tries: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            reads: AtomicU64::new(0),
+        })
     }
 
     async fn build(store: &Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Db, DbError> {
@@ -118,34 +143,80 @@ impl Database {
         self.db.read().clone()
     }
 
-    /// Opens the database anew after [`DbError::Failed`] closed it.
-    pub async fn reopen(&self) -> Result<(), DbError> {
-        let old = self.db();
-        if old.status().close_reason.is_none() {
-            return Ok(());
+    /// Opens the database anew if a failure has closed it. `false`: none has. Those who come while one tries have its
+    /// failure for theirs: one after the other they would wait for ever longer.
+    pub async fn reopen(&self) -> Result<bool, DbError> {
+        let tries = self.tries.load(Ordering::Acquire);
+        let mut last = self.opening.lock().await;
+        if self.tries.load(Ordering::Acquire) != tries
+            && let Some(text) = &*last
+        {
+            return Err(DbError::Failed(text.clone()));
         }
-        // It is closed already; this only waits for its tasks.
-        let _ = old.close().await;
+        let opened = self.open_anew().await;
+        self.tries.fetch_add(1, Ordering::AcqRel);
+        *last = match &opened {
+            Err(DbError::Failed(text)) => Some(text.clone()),
+            _ => None,
+        };
+        opened
+    }
+
+    async fn open_anew(&self) -> Result<bool, DbError> {
+        let old = self.db();
+        match old.status().close_reason {
+            None => return Ok(false),
+            // Another owner has it, or nobody wants it any more: opening it would take it from them.
+            Some(CloseReason::Fenced) => return Err(DbError::Fenced),
+            Some(_) if self.closed.load(Ordering::Acquire) => return Err(DbError::Fenced),
+            Some(_) => {}
+        }
+        if let Some(why) = self.pool.failing().filter(|_| !self.pool.waits()) {
+            return Err(DbError::Failed(why));
+        }
+        // Opening it fences whoever has it: nobody may, but another host that has the pool by now.
+        self.pool.confirm_authority().await.map_err(|error| match error {
+            tarn_pool::Error::Fenced => DbError::Fenced,
+            error => DbError::Failed(error.to_string()),
+        })?;
+        // It is closed already; this only waits for its tasks, which may be waiting for a bucket themselves.
+        let _ = tokio::time::timeout(CLOSING, old.close()).await;
         let new = Self::build(&self.store, self.cache_bytes).await?;
         *self.db.write() = Arc::new(new);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Reads; once more if a failure had closed the database, which may have been long ago and about something else.
+    async fn reading<T, F: Future<Output = Result<T, DbError>>>(
+        &self,
+        read: impl Fn(Arc<Db>) -> F,
+    ) -> Result<T, DbError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        match read(self.db()).await {
+            Err(DbError::Failed(text)) => match self.reopen().await? {
+                true => read(self.db()).await,
+                false => Err(DbError::Failed(text)),
+            },
+            other => other,
+        }
     }
 
     pub async fn get(&self, key: &Key) -> Result<Row, DbError> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        Ok(self.db().get(key).await?)
+        self.reading(|db| async move { Ok(db.get(key).await?) }).await
     }
 
     /// Up to `limit` rows of `start..end`, in order.
     pub async fn scan(&self, start: &Key, end: &Key, limit: usize) -> Result<Vec<(Key, Bytes)>, DbError> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        let mut rows = self.db().scan(start.to_vec()..end.to_vec()).await?;
-        let mut out = Vec::new();
-        while out.len() < limit {
-            let Some(row) = rows.next().await? else { break };
-            out.push((Key::from_slice(&row.key), Bytes::copy_from_slice(&row.value)));
-        }
-        Ok(out)
+        self.reading(|db| async move {
+            let mut rows = db.scan(start.to_vec()..end.to_vec()).await?;
+            let mut out = Vec::new();
+            while out.len() < limit {
+                let Some(row) = rows.next().await? else { break };
+                out.push((Key::from_slice(&row.key), Bytes::copy_from_slice(&row.value)));
+            }
+            Ok(out)
+        })
+        .await
     }
 
     /// Writes one txg, atomically, and returns when it is durable.
@@ -166,7 +237,13 @@ impl Database {
         Ok(durable?)
     }
 
+    /// It is not opened again, whatever closes it.
+    pub fn abandon(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
     pub async fn close(&self) -> Result<(), DbError> {
+        self.abandon();
         Ok(self.db().close().await?)
     }
 }

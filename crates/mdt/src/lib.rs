@@ -24,6 +24,7 @@ mod open;
 mod ops;
 #[doc(hidden)]
 pub mod parsers;
+mod paths;
 mod phys;
 mod reap;
 mod reclaim;

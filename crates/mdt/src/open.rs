@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tarn_base::posix::FileKind;
-use tarn_base::{Clock, DatasetId, FsError, Ino, Txg};
+use tarn_base::{Clock, DatasetId, FsError, Grant, Ino, Txg};
 use tarn_pool::Pool;
 use tokio_util::sync::CancellationToken;
 
@@ -58,7 +58,7 @@ impl Mdt {
         let config = pool.config();
         let row = config.datasets.iter().find(|row| row.id == dataset).ok_or(FsError::NotFound)?;
         let store = pool.metadata_store(row).map_err(pool_error)?;
-        let db = Database::open(store, options.memory / 4).await?;
+        let db = Database::open(pool.clone(), store, options.memory / 4).await?;
         let numbers = match db.get(&key::super_row()).await? {
             Some(row) => phys::decode::<SuperPhys>("dataset", &row).map_err(no_stop)?,
             None => format(&db, &options).await?,
@@ -138,7 +138,7 @@ impl Mdt {
         *self.old_grants.lock() = grants;
         let mdt = self.clone();
         self.spawn(async move {
-            let tidy = async { mdt.sweep().await.and(mdt.find_thin().await) };
+            let tidy = async { mdt.sweep(Vec::new()).await.and(mdt.find_thin().await) };
             let swept = tokio::select! {
                 done = tidy => done,
                 _ = mdt.stop.cancelled() => Ok(()),
@@ -151,9 +151,11 @@ impl Mdt {
     }
 
     /// Deletes segments that were written under open grants of an earlier session but never committed. The grants
-    /// stay open: an owner that was taken over may still have a segment on its way, so closing looks once more.
-    async fn sweep(self: &Arc<Self>) -> Result<(), FsError> {
-        let grants = self.old_grants.lock().clone();
+    /// stay open: an owner that was taken over may still have a segment on its way, so closing looks once more. At the
+    /// close it also looks at this session's grants under which writing failed.
+    async fn sweep(self: &Arc<Self>, strays: Vec<Grant>) -> Result<(), FsError> {
+        let mut grants = self.old_grants.lock().clone();
+        grants.extend(strays);
         for grant in grants {
             let mut orphans = Vec::new();
             for (id, _) in self.pool.list_grant(grant).await.map_err(pool_error)? {
@@ -193,9 +195,22 @@ impl Mdt {
         }
     }
 
-    /// Makes everything durable and lets the dataset go. Whoever writes segments under a grant has stopped.
+    /// Gives the dataset up without writing anything more: whoever waits for it fails, and it is never opened again
+    /// from here. What was not durable is lost.
+    pub fn abandon(&self) {
+        self.stop.cancel();
+        self.stop_txgs.cancel();
+        self.db.abandon();
+        self.engine.fence();
+        let engine = self.txg_task.lock().take();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        tasks.into_iter().chain(engine).for_each(|task| task.abort());
+    }
+
+    /// Makes everything durable and lets the dataset go. Whoever writes segments under a grant has stopped. When it
+    /// cannot be made durable it is not let go, and may be closed again.
     pub async fn close(self: &Arc<Self>) -> Result<(), FsError> {
-        if self.stop.is_cancelled() {
+        if self.stop_txgs.is_cancelled() {
             return Ok(());
         }
         self.stop.cancel();
@@ -205,13 +220,17 @@ impl Mdt {
             let _ = task.await;
         }
         // No segment is on its way any more, so nothing will have to be looked for.
-        let swept = self.sweep().await;
+        let strays = self.pool.strays(self.dataset);
+        let swept = self.sweep(strays.clone()).await;
         let closed = match swept {
-            Ok(()) => self.close_grants().await,
+            Ok(()) => self.close_grants(&strays).await,
             // They stay open, and the next open looks again.
             Err(_) => Ok(()),
         };
         let synced = closed.and(self.sync().await);
+        if synced.as_ref().is_err_and(|error| *error != FsError::Fenced) {
+            return synced;
+        }
         self.stop_txgs.cancel();
         let engine = self.txg_task.lock().take();
         if let Some(engine) = engine {
@@ -221,8 +240,11 @@ impl Mdt {
         synced.and(database)
     }
 
-    async fn close_grants(self: &Arc<Self>) -> Result<(), FsError> {
-        let grants = self.rows_of(table::GRANT).await?;
+    /// Closes all but these: a request that failed may still take effect, so the next open looks once more.
+    async fn close_grants(self: &Arc<Self>, but: &[Grant]) -> Result<(), FsError> {
+        let mut grants = self.rows_of(table::GRANT).await?;
+        let kept: Vec<key::Key> = but.iter().map(|grant| key::grant(*grant)).collect();
+        grants.retain(|(key, _)| !kept.contains(key));
         if grants.is_empty() {
             return Ok(());
         }

@@ -13,8 +13,10 @@
 //!
 //! # Failures
 //! Rows carry whole values, so writing a batch twice does no harm: after a failure the database is opened anew
-//! and the batch written again, for as long as it takes. Waiters keep waiting; nothing is dropped. Only when
-//! another owner has fenced the database is there no way on: everything then fails with `Fenced`.
+//! and the batch written again, for as long as it takes; nothing is dropped. Where calls wait for buckets that fail
+//! (`failmode=wait`) waiters keep waiting; where they do not, those who wait while an attempt fails are told, and may
+//! ask again. Only when another owner has fenced the database, or the dataset was given up, is there no way on:
+//! everything then fails with `Fenced`.
 
 use crate::phys::encode;
 use crate::{Mdt, key};
@@ -33,12 +35,18 @@ pub const TXG_BYTES: u64 = 8 << 20;
 /// Operations wait when the open txg has this many times the rows or bytes at which it should have closed.
 pub const TXG_OVERFULL: usize = 8;
 
+/// Where calls do not wait for buckets, a sync takes at most this beyond a request's deadline.
+const BEYOND_DEADLINE: Duration = Duration::from_secs(4);
+
 /// What waiters see of the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
     /// All txgs up to this one are durable.
-    Durable(Txg),
-    Fenced,
+    pub durable: Txg,
+    pub fenced: bool,
+    /// Attempts that failed so far, as far as waiters are to hear of them, and why the last one did.
+    pub failures: u64,
+    pub error: Option<FsError>,
 }
 
 pub struct Engine {
@@ -52,36 +60,48 @@ pub struct Engine {
 impl Engine {
     pub fn new(durable: Txg) -> Engine {
         Engine {
-            progress: watch::Sender::new(Progress::Durable(durable)),
+            progress: watch::Sender::new(Progress { durable, ..Progress::default() }),
             wanted: Notify::new(),
             retries: Default::default(),
         }
     }
 
     pub fn durable(&self) -> Txg {
-        match *self.progress.borrow() {
-            Progress::Durable(txg) => txg,
-            Progress::Fenced => Txg(0),
-        }
+        self.progress.borrow().durable
     }
 
     pub fn fenced(&self) -> bool {
-        *self.progress.borrow() == Progress::Fenced
+        self.progress.borrow().fenced
     }
 
-    /// Waits until `txg` is durable.
+    /// Nothing becomes durable any more.
+    pub fn fence(&self) {
+        self.progress.send_modify(|progress| progress.fenced = true);
+    }
+
+    /// Tells those who wait that an attempt failed.
+    fn tell(&self, error: &FsError) {
+        self.progress.send_modify(|progress| {
+            progress.failures += 1;
+            progress.error = Some(error.clone());
+        });
+    }
+
+    /// Waits until `txg` is durable, or an attempt fails and waiters are told.
     pub async fn wait(&self, txg: Txg) -> Result<(), FsError> {
         let mut progress = self.progress.subscribe();
+        let failures = progress.borrow_and_update().failures;
         let seen = progress
-            .wait_for(|now| match now {
-                Progress::Durable(durable) => *durable >= txg,
-                Progress::Fenced => true,
-            })
-            .await;
-        match seen.as_deref() {
-            Ok(Progress::Durable(_)) => Ok(()),
-            _ => Err(FsError::Fenced),
+            .wait_for(|now| now.fenced || now.durable >= txg || now.failures > failures)
+            .await
+            .map_err(|_| FsError::Fenced)?;
+        if seen.fenced {
+            return Err(FsError::Fenced);
         }
+        if seen.durable >= txg {
+            return Ok(());
+        }
+        Err(seen.error.clone().unwrap_or_else(|| FsError::Io("a transaction group failed".into())))
     }
 }
 
@@ -98,7 +118,14 @@ impl Mdt {
         if self.engine.durable() < target {
             self.engine.wanted.notify_one();
         }
-        self.engine.wait(target).await
+        let durable = self.engine.wait(target);
+        if self.pool.waits() {
+            return durable.await;
+        }
+        // Whatever it is that takes so long, who asked is told.
+        let limit = self.pool.deadline() + BEYOND_DEADLINE;
+        let late = |_| Err(FsError::Io(format!("not durable within {} s", limit.as_secs())));
+        tokio::time::timeout(limit, durable).await.unwrap_or_else(late)
     }
 
     /// Whether the open txg has grown so far beyond its bounds that operations must wait.
@@ -132,12 +159,15 @@ impl Mdt {
                 Ok(()) => break,
                 Err(FsError::Fenced) => {
                     tracing::error!(dataset = %self.dataset, "the pool was taken over: no more changes");
-                    self.engine.progress.send_replace(Progress::Fenced);
+                    self.engine.fence();
                     return false;
                 }
                 Err(error) => {
                     self.engine.retries.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(%txg, %error, "txg is not durable yet, trying again");
+                    if !self.pool.waits() {
+                        self.engine.tell(&error);
+                    }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(5));
                 }
@@ -145,7 +175,10 @@ impl Mdt {
         }
         self.rows.retire(txg);
         self.counters.txgs.fetch_add(1, Ordering::Relaxed);
-        self.engine.progress.send_replace(Progress::Durable(txg));
+        self.engine.progress.send_modify(|progress| {
+            progress.durable = txg;
+            progress.error = None;
+        });
         true
     }
 

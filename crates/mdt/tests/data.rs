@@ -3,8 +3,9 @@
 mod world;
 
 use std::collections::BTreeMap;
-use tarn_base::{FsError, Ino};
+use tarn_base::{Compression, FsError, Ino, RecordOwner, Txg};
 use tarn_mdt::Share;
+use tarn_pool::SegmentBuilder;
 use world::World;
 
 const RECORD: usize = 4096;
@@ -133,6 +134,25 @@ async fn large_truncations_go_in_steps_and_survive_a_crash() {
     assert_eq!(w.read(file, far).await, Some(7));
     w.reopen().await;
     w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_that_was_written_in_vain_is_gone_after_the_close() {
+    let mut w = world().await;
+    let file = w.file(Ino::ROOT, "file").await;
+    w.write(&[(file, 0, 1)], RECORD).await;
+    let id = w.segment().await;
+    let mut builder = SegmentBuilder::new(id);
+    let owner = RecordOwner { dataset: w.mdt.dataset(), ino: file, record: 1 };
+    let (data, checksum) = (vec![2; RECORD].into(), w.mdt.properties().checksum);
+    builder.add(owner, data, Compression::Off, checksum, Txg(0));
+    w.pool.put_segment(builder.finish()).await.expect("put");
+    w.pool.note_stray(id.grant);
+    w.reopen().await;
+    let left = w.pool.list_grant(id.grant).await.expect("list");
+    assert!(!left.is_empty() && left.iter().all(|(segment, _)| *segment != id), "{left:?}");
+    w.assert_clean().await;
+    assert_eq!(w.read(file, 0).await, Some(1));
 }
 
 /// Random writes, truncations, sharing and removals against a model, with crashes after syncs.

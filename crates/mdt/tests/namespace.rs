@@ -27,6 +27,24 @@ async fn what_was_synced_is_there_after_a_crash_and_nothing_half() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_dataset_that_was_given_up_writes_nothing_and_leaves_the_next_owner_alone() {
+    let mut w = World::new().await;
+    w.file(Ino::ROOT, "kept").await;
+    w.mdt.sync().await.expect("sync");
+    w.file(Ino::ROOT, "lost").await;
+    let old = w.mdt.clone();
+    old.abandon();
+    assert_eq!(old.sync().await, Err(FsError::Fenced));
+    w.crash().await;
+    let node = NewNode { kind: FileKind::Regular, mode: 0, umask: 0, rdev: 0, target: vec![] };
+    assert_eq!(old.create(ROOT, Ino::ROOT, b"ghost", node).wait().await.err(), Some(FsError::Fenced));
+    w.file(Ino::ROOT, "new").await;
+    w.mdt.sync().await.expect("the next owner writes");
+    assert!(w.mdt.lookup(Ino::ROOT, b"kept").wait().await.is_ok());
+    assert_eq!(w.mdt.lookup(Ino::ROOT, b"lost").wait().await.err(), Some(FsError::NotFound));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hot_calls_answer_from_memory() {
     let mut w = World::new().await;
     let file = w.file(Ino::ROOT, "file").await;
@@ -219,4 +237,19 @@ async fn random_names_match_a_model() {
         assert_eq!(w.names(Ino::ROOT, 50).await.len(), model.len());
         w.assert_clean().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inode_is_found_by_its_path() {
+    let w = World::new().await;
+    let outer = w.dir(Ino::ROOT, "outer").await;
+    let inner = w.dir(outer, "inner").await;
+    let (file, top) = (w.file(inner, "file").await, w.file(Ino::ROOT, "top").await);
+    let gone = w.file(inner, "gone").await;
+    w.unlink(inner, "gone").await.expect("unlink");
+    let paths = w.mdt.paths(&[file, top, inner, gone].into()).await.expect("paths");
+    assert_eq!(paths.len(), 3);
+    assert_eq!(paths[&file], b"/outer/inner/file");
+    assert_eq!(paths[&top], b"/top");
+    assert_eq!(paths[&inner], b"/outer/inner");
 }

@@ -27,7 +27,7 @@ use tarn_base::{DatasetId, Epoch, PoolGuid, VdevGuid, VdevId};
 const CLAIM: &str = "tarn/claim";
 pub(crate) const CLAIM_MAGIC: &[u8; 8] = b"TARNCLAI";
 /// Everything that Tarn writes into a bucket lies below these.
-const PREFIXES: [&str; 4] = ["d/", "m/", "h/", "a/"];
+pub(crate) const PREFIXES: [&str; 4] = ["d/", "m/", "h/", "a/"];
 /// Bytes of the ARC of a pool that was just made.
 const DEFAULT_MEMORY: u64 = 256 << 20;
 
@@ -122,7 +122,7 @@ impl Pool {
             return Err(error);
         }
         self.set_vdevs(self.vdevs().iter().chain(&new).cloned().collect());
-        self.apply_deadline();
+        self.apply_properties();
         Ok(new.iter().map(|vdev| vdev.id).collect())
     }
 

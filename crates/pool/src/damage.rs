@@ -22,6 +22,8 @@ pub struct DamageRecord {
     pub offset: Option<u32>,
     /// Whose record it is, where that is known.
     pub owner: Option<RecordOwner>,
+    /// The file's name, where it was looked up: dataset and path.
+    pub file: Option<String>,
     /// What is wrong with it.
     pub problem: String,
     /// A good copy took its place.
@@ -45,11 +47,28 @@ impl DamageLog {
             && let Some(old) = list.remove(at)
         {
             record.owner = record.owner.or(old.owner);
+            record.file = record.file.or(old.file);
         }
         if list.len() >= KEEP {
             list.pop_front();
         }
         list.push_back(record);
+    }
+
+    /// Says whose record lies there, if something was noted of it. Whether there was.
+    pub fn own(&self, segment: SegmentId, offset: u32, owner: RecordOwner) -> bool {
+        let mut list = self.0.lock();
+        let found = list.iter_mut().find(|r| r.segment == Some(segment) && r.offset == Some(offset));
+        found.map(|record| record.owner = Some(owner)).is_some()
+    }
+
+    /// Gives records of these owners the name of their file.
+    pub fn name(&self, name: impl Fn(&RecordOwner) -> Option<String>) {
+        for record in self.0.lock().iter_mut() {
+            if record.file.is_none() {
+                record.file = record.owner.as_ref().and_then(&name);
+            }
+        }
     }
 
     pub fn list(&self) -> Vec<DamageRecord> {

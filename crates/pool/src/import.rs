@@ -336,6 +336,7 @@ async fn import_candidate(candidate: Candidate, options: ImportOptions) -> Resul
         let _ = pool.gate.release().await;
         return Err(error);
     }
+    pool.watch_uploads();
     Ok(pool)
 }
 

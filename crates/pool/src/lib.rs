@@ -5,10 +5,12 @@
 //!
 //! - [`pool`](crate::Pool): an open pool; [`create`], [`import`]: how one comes to be open; `label`, `config`: what
 //!   every vdev carries of it; `authority`: who may write.
-//! - `vdev`, `space`, `alloc`: the buckets in use, their room, and which takes the next segment.
+//! - `vdev`, `outage`, `space`, `alloc`: the buckets in use, what happens when one fails, their room, and which takes
+//!   the next segment.
 //! - [`segment`]: how records are packed; `compress`, [`checksum`]: how each is stored; `read`, `arc`: how it
 //!   comes back.
 //! - `metadata`: two copies of every metadata object behind `object_store`'s interface.
+//! - `uploads`: ending what a crash left half uploaded.
 //! - `props`, `history`, `status`, `damage`: what the administrator sees.
 //!
 //! What lies in a bucket, byte by byte: docs/FORMAT.md.
@@ -31,6 +33,7 @@ mod neighbours;
 mod open;
 #[doc(hidden)]
 pub mod parsers;
+mod outage;
 mod pool;
 mod props;
 mod read;
@@ -38,6 +41,7 @@ mod segment;
 mod space;
 mod status;
 mod text;
+mod uploads;
 mod vdev;
 
 #[cfg(test)]
@@ -55,6 +59,6 @@ pub use pool::{Caching, Pool, Space};
 pub use props::{Editable, PROPERTIES, PropertyInfo, PropertyValue, check_property, property_info};
 pub use segment::{ALIGN, SegmentBody, SegmentBuilder, SegmentEntry, SegmentTrailer};
 pub use space::UNLIMITED;
-pub use status::{PoolState, PoolStatus, VdevStatus};
+pub use status::{OutageStatus, PoolState, PoolStatus, VdevStatus};
 pub use text::{format_time, parse_duration, parse_size};
 pub use vdev::VdevState;

@@ -8,21 +8,26 @@ use crate::damage::{DamageLog, DamageRecord};
 use crate::label::{self, Features, HostId, Label, LabelState};
 use crate::metadata::MetadataStore;
 use crate::neighbours::Neighbours;
+use crate::outage::Side;
 use crate::props::{PROPERTIES, PropertyValue, check_property, property_info};
 use crate::segment::{SEGMENTS, grant_prefix, parse_key, parse_sequence, segment_key};
 use crate::segment::{SegmentBody, SegmentEntry, SegmentTrailer};
 use crate::text::{now_ms, parse_duration, parse_size};
-use crate::vdev::{Vdev, VdevState};
+use crate::vdev::Vdev;
 use crate::{Error, Result};
 use futures::future::{join_all, try_join_all};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tarn_base::{DatasetId, Epoch, Grant, PoolGuid, SegmentId, VdevId};
+use tarn_base::{BlockPtr, DatasetId, Epoch, Grant, PoolGuid, RecordOwner, SegmentId, VdevId};
 
 /// Fetched from the end of a segment to read its directory, in bytes: enough for a segment of 128 KiB records.
 const DIRECTORY_TAIL: u64 = 16 << 10;
+
+/// Who asks for figures of space waits no longer than this.
+const FIGURES_LIMIT: Duration = Duration::from_secs(3);
 
 /// Room in the pool, in bytes. Stores without a limit count as 1 EiB each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,8 +67,12 @@ pub struct Pool {
     pub(crate) damage: Arc<DamageLog>,
     allocator: Allocator,
     stores: Mutex<HashMap<DatasetId, Arc<MetadataStore>>>,
+    /// Grants under which a segment may lie that nothing points to.
+    strays: Mutex<BTreeSet<Grant>>,
     /// Bytes of segments, by dataset and vdev.
     booked: Mutex<BTreeMap<DatasetId, BTreeMap<VdevId, u64>>>,
+    /// It is let go by force.
+    gave_up: AtomicBool,
     runtime: tokio::runtime::Handle,
 }
 
@@ -95,10 +104,12 @@ impl Pool {
             damage: Arc::default(),
             allocator: Allocator::default(),
             stores: Mutex::default(),
+            strays: Mutex::default(),
             booked: Mutex::default(),
+            gave_up: AtomicBool::new(false),
             runtime: tokio::runtime::Handle::current(),
         });
-        pool.apply_deadline();
+        pool.apply_properties();
         for dataset in &pool.config().datasets {
             pool.set_booked(dataset.id, dataset.stored.clone());
         }
@@ -134,6 +145,10 @@ impl Pool {
         change: impl FnOnce(&mut PoolConfig) -> Result<()> + Send,
         joining: &[Arc<Vdev>],
     ) -> Result<()> {
+        if let Some(why) = self.suspended() {
+            // An administrator wants to hear of it rather than wait, and others may be waiting behind.
+            return Err(Error::Bucket(tarn_bucket::Error::Timeout(format!("the pool is suspended: {why}"))));
+        }
         let mut generation = self.generation.lock().await;
         let mut config = (*self.config()).clone();
         change(&mut config)?;
@@ -170,7 +185,7 @@ impl Pool {
                 features: self.features.clone(),
                 written_ms: now_ms(),
             };
-            vdev.put_durable(label::KEY, vec![label.to_bytes()?]).await
+            vdev.put_durable_hasty(label::KEY, vec![label.to_bytes()?]).await
         });
         let mut failed = None;
         let mut written = 0;
@@ -220,6 +235,11 @@ impl Pool {
         self.gate.check(false).await
     }
 
+    /// As [`Pool::check_authority`], asking now: before something is taken that another host may have by now.
+    pub async fn confirm_authority(&self) -> Result<()> {
+        self.gate.check(true).await
+    }
+
     /// The top-level vdev that the next segment of `bytes` should go to: weighted round-robin by free space and
     /// health, so that buckets carry equal load. [`Error::NoSpace`] when none has room beyond its slop.
     pub fn place(&self, bytes: u64) -> Result<VdevId> {
@@ -239,7 +259,7 @@ impl Pool {
             }
             let part = free / sharing[&Arc::as_ptr(&vdev.device)];
             let weight = part.saturating_sub(if vdev.device.unlimited() { vdev.allocated() } else { 0 });
-            let list = if vdev.state() == VdevState::Faulted { &mut faulted } else { &mut healthy };
+            let list = if vdev.shunned() { &mut faulted } else { &mut healthy };
             list.push((vdev.id, weight.max(1)));
         }
         let candidates = if healthy.is_empty() { &faulted } else { &healthy };
@@ -261,19 +281,37 @@ impl Pool {
     /// Top-level vdevs that take new segments.
     pub fn writable_vdevs(&self) -> Vec<VdevId> {
         let vdevs = self.vdevs();
-        let healthy: Vec<_> =
-            vdevs.iter().filter(|v| v.state() != VdevState::Faulted).map(|v| v.id).collect();
+        let healthy: Vec<_> = vdevs.iter().filter(|v| !v.shunned()).map(|v| v.id).collect();
         if healthy.is_empty() { vdevs.iter().map(|v| v.id).collect() } else { healthy }
     }
 
-    /// PUTs a segment. Durable only after [`Pool::sync`]. The vdev's books count its payload.
+    /// PUTs a segment. Durable only after [`Pool::sync`]. The vdev's books count its payload. Waits for a bucket that
+    /// fails, where calls wait, only if no other can take it: otherwise the caller makes a segment for another one.
     pub async fn put_segment(&self, body: SegmentBody) -> Result<()> {
         self.gate.pass()?;
         let (id, payload) = (body.id, body.payload);
         let vdev = self.vdev(id.grant.vdev)?;
-        vdev.put(&segment_key(id), body.seal(self.guid, self.gate.epoch())).await?;
+        let (key, pieces) = (segment_key(id), body.seal(self.guid, self.gate.epoch()));
+        loop {
+            match vdev.put_hasty(&key, pieces.clone()).await {
+                Ok(()) => break,
+                Err(error @ Error::Bucket(_)) => {
+                    self.note_stray(id.grant);
+                    if self.others_take(&vdev) || !vdev.outages.outlast(Side::Write).await {
+                        return Err(error);
+                    }
+                    self.gate.pass()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         self.book(id.grant.dataset, id.grant.vdev, payload as i64);
         Ok(())
+    }
+
+    /// Whether a vdev other than this one has room and does well.
+    fn others_take(&self, vdev: &Vdev) -> bool {
+        self.vdevs().iter().any(|v| v.id != vdev.id && !v.shunned() && v.device.space().free > 0)
     }
 
     /// Every segment PUT answered before the call is durable when it returns.
@@ -292,6 +330,16 @@ impl Pool {
         }
         let deletes = by_vdev.iter().map(|(&id, keys)| async move { self.vdev(id)?.delete(keys).await });
         join_all(deletes).await.into_iter().collect()
+    }
+
+    /// A segment of this grant may lie in its bucket, now or later, although nothing will point to it.
+    pub fn note_stray(&self, grant: Grant) {
+        self.strays.lock().insert(grant);
+    }
+
+    /// Grants of a dataset of which that is so.
+    pub fn strays(&self, dataset: DatasetId) -> Vec<Grant> {
+        self.strays.lock().iter().filter(|grant| grant.dataset == dataset).copied().collect()
     }
 
     /// Segments of a grant that exist, with their object sizes in bytes.
@@ -328,6 +376,7 @@ impl Pool {
                 segment: Some(id),
                 offset: None,
                 owner: None,
+                file: None,
                 problem: problem.clone(),
                 repaired: false,
             });
@@ -411,10 +460,16 @@ impl Pool {
         sum
     }
 
-    /// Fetches every device's figures now (after deletes, or before a figure is shown).
+    /// Fetches every device's figures now (after deletes, or before a figure is shown), but waits only some seconds for
+    /// a store that does not tell.
     pub async fn refresh_space(&self) {
         let vdevs = self.vdevs();
-        join_all(vdevs.iter().map(|vdev| vdev.device.refresh())).await;
+        let refresh = |vdev: &Arc<Vdev>| {
+            let device = vdev.device.clone();
+            // A task of its own: it goes on to its end when nobody waits any more.
+            tokio::time::timeout(FIGURES_LIMIT, tokio::spawn(async move { device.refresh().await }))
+        };
+        join_all(vdevs.iter().map(refresh)).await;
     }
 
     /// Enters what a dataset's segments take into the vdevs' books, in the place of what stood there.
@@ -471,6 +526,34 @@ impl Pool {
         self.damage.note(record);
     }
 
+    /// A record could not be read for good: says whose it is, so that `status -v` can name the file.
+    pub fn note_lost(&self, ptr: &BlockPtr, owner: RecordOwner, error: &Error) {
+        let missing = matches!(error, Error::Missing(_));
+        if !missing && !matches!(error, Error::Damaged(_)) {
+            return;
+        }
+        if self.damage.own(ptr.segment, ptr.offset, owner) || !missing {
+            return;
+        }
+        let vdev = self.vdev(ptr.segment.grant.vdev);
+        self.damage.note(DamageRecord {
+            seen_ms: 0,
+            vdev: vdev.map_or_else(|_| "?".into(), |vdev| vdev.url().to_string()),
+            object: segment_key(ptr.segment),
+            segment: Some(ptr.segment),
+            offset: Some(ptr.offset),
+            owner: Some(owner),
+            file: None,
+            problem: "the segment is not there".into(),
+            repaired: false,
+        });
+    }
+
+    /// Gives damage that was noted the names of files.
+    pub fn name_damage(&self, name: impl Fn(&RecordOwner) -> Option<String>) {
+        self.damage.name(name);
+    }
+
     pub fn damage(&self) -> Vec<DamageRecord> {
         self.damage.list()
     }
@@ -524,13 +607,27 @@ impl Pool {
     /// Sets a property, durably.
     pub async fn set_property(&self, name: &str, value: &str) -> Result<()> {
         check_property(name, value, false)?;
-        self.update_config(|config| {
-            config.properties.insert(name.to_string(), value.to_string());
-            Ok(())
-        })
-        .await?;
-        self.apply_deadline();
-        Ok(())
+        if name == "failmode" {
+            // First of all: a pool whose calls wait must be told to let them go, and this one is a call.
+            self.apply_failmode(value);
+        }
+        let set = self
+            .update_config(|config| {
+                config.properties.insert(name.to_string(), value.to_string());
+                Ok(())
+            })
+            .await;
+        match set {
+            Err(Error::Bucket(error)) if name == "failmode" => {
+                Err(Error::Bucket(tarn_bucket::Error::Timeout(format!(
+                    "failmode={value} holds until the pool is closed, but could not be written: {error}"
+                ))))
+            }
+            set => {
+                self.apply_properties();
+                set
+            }
+        }
     }
 
     /// How long freed segments are kept.
@@ -548,12 +645,30 @@ impl Pool {
         self.property("segment_size").and_then(|v| parse_size(&v)).unwrap_or(4 << 20)
     }
 
-    pub(crate) fn apply_deadline(&self) {
+    /// Has every vdev heed the properties that concern it.
+    pub(crate) fn apply_properties(&self) {
         let deadline = self.deadline();
         for vdev in self.vdevs().iter() {
             if let Some(guarded) = &vdev.guarded {
                 guarded.set_deadline(deadline);
             }
         }
+        self.apply_failmode(&self.property("failmode").unwrap_or_default());
+    }
+
+    fn apply_failmode(&self, value: &str) {
+        let wait = value == "wait" && !self.gave_up.load(SeqCst);
+        self.vdevs().iter().for_each(|vdev| vdev.outages.set_waits(wait));
+    }
+
+    /// From now on nothing waits for a bucket that fails, whatever `failmode` says: the pool is being let go by force.
+    pub fn give_up(&self) {
+        self.gave_up.store(true, SeqCst);
+        self.apply_failmode("continue");
+    }
+
+    /// Whether calls wait for buckets that fail.
+    pub fn waits(&self) -> bool {
+        self.vdevs().iter().any(|vdev| vdev.outages.waits())
     }
 }

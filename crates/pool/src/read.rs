@@ -308,6 +308,7 @@ impl Pool {
             segment: Some(ptr.segment),
             offset: Some(ptr.offset),
             owner: None,
+            file: None,
             problem: problem.to_string(),
             repaired: false,
         });

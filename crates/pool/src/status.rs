@@ -2,12 +2,18 @@
 
 use crate::damage::DamageRecord;
 use crate::pool::Space;
-use crate::vdev::VdevState;
+use crate::text::format_time;
+use crate::vdev::{Vdev, VdevState};
 use crate::{Pool, Result};
 use serde::Serialize;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use tarn_base::{PoolGuid, VdevGuid, VdevId};
 use tarn_bucket::StatsSnapshot;
+
+/// Who asks for the status waits no longer for a vdev.
+const PROBE_LIMIT: Duration = Duration::from_secs(3);
 
 /// State of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -16,7 +22,7 @@ pub enum PoolState {
     Online,
     /// A vdev is not ONLINE.
     Degraded,
-    /// No vdev takes writes.
+    /// Calls wait for a bucket that fails, or no vdev takes writes.
     Suspended,
     /// Another host has taken the pool over; this one writes no more.
     Fenced,
@@ -49,8 +55,38 @@ pub struct VdevStatus {
     pub read_errors: u64,
     pub write_errors: u64,
     pub checksum_errors: u64,
+    /// What is wrong with it now.
+    pub outage: Option<OutageStatus>,
     /// What its bucket did since it was opened.
     pub stats: Option<StatsSnapshot>,
+}
+
+/// A bucket that fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutageStatus {
+    /// Milliseconds since 1970.
+    pub since_ms: i64,
+    /// The failure that began it.
+    pub why: String,
+    /// It still answers reads.
+    pub writes_only: bool,
+    /// Calls that wait for its end.
+    pub waiting: u64,
+}
+
+impl OutageStatus {
+    fn of(vdev: &Vdev) -> Option<OutageStatus> {
+        let outage = vdev.outages.now()?;
+        let (since_ms, why) = (outage.since_ms, outage.why);
+        Some(OutageStatus { since_ms, why, writes_only: !outage.whole, waiting: vdev.outages.waiting() })
+    }
+
+    fn line(&self, url: &str) -> String {
+        let what = if self.writes_only { "refuses writes" } else { "does not answer" };
+        // Without what is only needed to reach it.
+        let name = url.split('?').next().unwrap_or(url);
+        format!("{name} {what} since {}", format_time(self.since_ms))
+    }
 }
 
 /// What `pool status` and `pool iostat` show.
@@ -75,7 +111,8 @@ pub struct PoolStatus {
 }
 
 fn error_line(record: &DamageRecord) -> String {
-    let mut line = format!("{}: {}", record.vdev, record.object);
+    let mut line = record.file.as_ref().map(|file| format!("{file}: ")).unwrap_or_default();
+    line.push_str(&format!("{}: {}", record.vdev, record.object));
     if let Some(offset) = record.offset {
         line.push_str(&format!(" at {offset}"));
     }
@@ -96,7 +133,7 @@ impl Pool {
         }
         let vdevs = self.vdevs();
         let faulted = vdevs.iter().filter(|v| v.state() == VdevState::Faulted).count();
-        if faulted == vdevs.len() {
+        if faulted == vdevs.len() || vdevs.iter().any(|v| v.outages.waiting() > 0) {
             PoolState::Suspended
         } else if vdevs.iter().any(|v| v.state() != VdevState::Online) {
             PoolState::Degraded
@@ -105,15 +142,32 @@ impl Pool {
         }
     }
 
+    /// Which bucket fails and since when, in words, if one does.
+    pub fn failing(&self) -> Option<String> {
+        self.vdevs().iter().find_map(|v| Some(OutageStatus::of(v)?.line(v.url())))
+    }
+
+    /// Where calls wait for buckets: which bucket fails and since when, in words. `None` when none does, or calls do not
+    /// wait.
+    pub fn suspended(&self) -> Option<String> {
+        let vdevs = self.vdevs();
+        let line = |v: &Arc<Vdev>| Some(OutageStatus::of(v)?.line(v.url()));
+        vdevs.iter().filter(|v| v.outages.waits()).find_map(line)
+    }
+
     /// How the pool does now. Takes no request to any bucket.
     pub fn status(&self) -> PoolStatus {
         let (config, vdevs, space) = (self.config(), self.vdevs(), self.space());
         let damage = self.damage();
         let state = self.state();
-        let (status, action) = explain(state, damage.iter().any(|d| !d.repaired));
-        let vdev_status = |vdev: &std::sync::Arc<crate::vdev::Vdev>| {
-            let sharing =
-                vdevs.iter().filter(|v| std::sync::Arc::ptr_eq(&v.device, &vdev.device)).count() as u64;
+        let failing: Vec<String> =
+            vdevs.iter().filter_map(|v| Some(OutageStatus::of(v)?.line(v.url()))).collect();
+        let lost: Option<String> =
+            vdevs.iter().find_map(|v| Some(format!("a sync of {} failed: {}", v.url(), v.sync_failed()?)));
+        let found = Found { failing, lost, waits: self.waits(), damaged: damage.iter().any(|d| !d.repaired) };
+        let (status, action) = explain(state, &found);
+        let vdev_status = |vdev: &Arc<Vdev>| {
+            let sharing = vdevs.iter().filter(|v| Arc::ptr_eq(&v.device, &vdev.device)).count() as u64;
             let Space { total, free } = vdev.device.space();
             let limited = !vdev.device.unlimited();
             VdevStatus {
@@ -127,6 +181,7 @@ impl Pool {
                 read_errors: vdev.read_errors.load(Relaxed),
                 write_errors: vdev.write_errors.load(Relaxed),
                 checksum_errors: vdev.checksum_errors.load(Relaxed),
+                outage: OutageStatus::of(vdev),
                 stats: vdev.guarded.as_ref().map(|g| g.stats()),
             }
         };
@@ -146,32 +201,62 @@ impl Pool {
         }
     }
 
-    /// Asks every vdev whether it answers, so that the status is of now.
+    /// Asks every vdev whether it answers, so that the status is of now. Takes a few seconds at most.
     pub async fn probe(&self) -> Result<()> {
         let vdevs = self.vdevs();
-        let heads = vdevs.iter().map(|vdev| vdev.head(crate::label::KEY));
-        futures::future::join_all(heads).await.into_iter().try_for_each(|r| r.map(drop).map_err(Into::into))
+        let heads = vdevs.iter().map(|vdev| async move {
+            match tokio::time::timeout(PROBE_LIMIT, vdev.head_hasty(crate::label::KEY)).await {
+                Ok(answer) => answer.map(drop),
+                Err(_) => Err(tarn_bucket::Error::Timeout(format!(
+                    "{}: no answer within {} s",
+                    vdev.url(),
+                    PROBE_LIMIT.as_secs()
+                ))),
+            }
+        });
+        futures::future::join_all(heads).await.into_iter().try_for_each(|r| r.map_err(Into::into))
     }
 }
 
-fn explain(state: PoolState, damaged: bool) -> (Option<String>, Option<String>) {
-    let (status, action) = match state {
-        PoolState::Fenced => (
+/// What the words of a status go by.
+struct Found {
+    /// Buckets that fail, a line each.
+    failing: Vec<String>,
+    /// A sync that failed.
+    lost: Option<String>,
+    waits: bool,
+    damaged: bool,
+}
+
+fn explain(state: PoolState, found: &Found) -> (Option<String>, Option<String>) {
+    let said = |status: &str, action: &str| (Some(status.to_string()), Some(action.to_string()));
+    let failing = found.failing.join("; ");
+    match state {
+        PoolState::Fenced => said(
             "another host has imported the pool; this one writes no more",
             "unmount here; what was not yet durable is lost",
         ),
-        PoolState::Suspended => {
-            ("no bucket takes writes", "make the buckets reachable again: the pool goes on by itself")
-        }
-        PoolState::Degraded => (
+        _ if !found.failing.is_empty() && found.waits => said(
+            &format!("calls wait, and nothing is lost: {failing}"),
+            "make it reachable again: the pool goes on by itself; 'tarn umount -f' gives up what is not written, \
+             'tarn pool set failmode=continue' lets calls fail",
+        ),
+        _ if !found.failing.is_empty() => said(
+            &format!("calls that need it fail: {failing}"),
+            "make it reachable again: the pool goes on by itself; with failmode=wait calls would wait for it",
+        ),
+        PoolState::Suspended | PoolState::Degraded if found.lost.is_some() => said(
+            found.lost.as_deref().unwrap_or_default(),
+            "what was written since the last sync may be lost: check the disk, then unmount and mount the pool again",
+        ),
+        PoolState::Suspended | PoolState::Degraded => said(
             "a bucket has failed requests past the deadline",
             "see its last error in 'pool status -v' and make it reachable; 'pool clear' forgets the errors",
         ),
-        PoolState::Online if damaged => (
+        PoolState::Online if found.damaged => said(
             "stored bytes were found that are not what was written",
             "restore the files that 'pool status -v' names from a copy",
         ),
-        PoolState::Online => return (None, None),
-    };
-    (Some(status.into()), Some(action.into()))
+        PoolState::Online => (None, None),
+    }
 }

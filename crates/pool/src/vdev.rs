@@ -2,15 +2,16 @@
 //!
 //! # Health
 //! The bucket's own wrapper retries until its deadline; an error that arrives here is one that the administrator
-//! should know of. [`FAULT_AFTER`] failed writes in a row make the vdev FAULTED for [`FAULT_FOR`]: nothing new is
-//! placed on it while another vdev can take it, so that one dead bucket does not slow every write by its deadline.
-//! After that it gets another chance; the first success clears it.
+//! should know of. What follows from it, for this call and for others, is [`crate::outage`]'s to say. A vdev with an
+//! outage is FAULTED: nothing new is placed on it while another vdev can take it. So is one whose sync has failed,
+//! until the pool is opened anew: what it had not made durable by then may be lost.
 //!
 //! # Durability
 //! Every put and delete that was answered raises `written`; a sync first notes that number, then syncs, then
 //! raises `synced` to it. So what was answered before a sync began is covered by it, what came later makes the
 //! next sync necessary, and a vdev that nobody wrote to is not bothered.
 
+use crate::outage::{Outages, Side, failed};
 use crate::space::Device;
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -19,14 +20,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::time::{Duration, Instant};
 use tarn_base::{VdevGuid, VdevId};
 use tarn_bucket::{Bucket, ObjectInfo};
 
-/// Failed writes in a row that make a vdev FAULTED.
-const FAULT_AFTER: u32 = 3;
-/// How long a FAULTED vdev is left alone.
-const FAULT_FOR: Duration = Duration::from_secs(30);
 /// Small objects are fetched whole in one request when they are no longer than this, in bytes.
 const WHOLE: u64 = 1 << 20;
 /// Labels, epochs and the like are never longer, in bytes: what a bucket has in their place is not read into memory
@@ -40,14 +36,8 @@ pub enum VdevState {
     Online,
     /// It failed lately, and works or may work again.
     Degraded,
-    /// It fails every write; nothing new is placed on it for now.
+    /// It does not answer, or refuses writes; nothing new is placed on it for now.
     Faulted,
-}
-
-#[derive(Default)]
-struct Health {
-    write_failures: u32,
-    faulted_at: Option<Instant>,
 }
 
 pub(crate) struct Vdev {
@@ -66,7 +56,11 @@ pub(crate) struct Vdev {
     pub checksum_errors: AtomicU64,
     written: AtomicU64,
     synced: AtomicU64,
-    health: Mutex<Health>,
+    pub outages: Arc<Outages>,
+    /// Calls in a row that failed.
+    failures: AtomicU64,
+    /// Why a sync failed.
+    sync_failed: Mutex<Option<String>>,
 }
 
 impl Vdev {
@@ -74,6 +68,7 @@ impl Vdev {
         Vdev {
             id,
             guid,
+            outages: Outages::new(opened.bucket.clone()),
             bucket: opened.bucket,
             guarded: opened.guarded,
             local: opened.local,
@@ -84,7 +79,8 @@ impl Vdev {
             checksum_errors: AtomicU64::new(0),
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
-            health: Mutex::default(),
+            failures: AtomicU64::new(0),
+            sync_failed: Mutex::default(),
         }
     }
 
@@ -101,110 +97,166 @@ impl Vdev {
     }
 
     pub fn state(&self) -> VdevState {
-        let health = self.health.lock();
-        match health.faulted_at {
-            Some(at) if at.elapsed() < FAULT_FOR => VdevState::Faulted,
-            Some(_) => VdevState::Degraded,
-            None if health.write_failures > 0 => VdevState::Degraded,
-            None => VdevState::Online,
+        if self.outages.now().is_some() || self.sync_failed.lock().is_some() {
+            VdevState::Faulted
+        } else if self.failures.load(Relaxed) > 0 {
+            VdevState::Degraded
+        } else {
+            VdevState::Online
         }
+    }
+
+    /// Whether new data should go to another vdev, if there is one.
+    pub fn shunned(&self) -> bool {
+        self.outages.shuns_writes() || self.state() == VdevState::Faulted
+    }
+
+    /// Why a sync failed, if one did.
+    pub fn sync_failed(&self) -> Option<String> {
+        self.sync_failed.lock().clone()
     }
 
     pub fn clear_errors(&self) {
-        for count in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+        for count in [&self.read_errors, &self.write_errors, &self.checksum_errors, &self.failures] {
             count.store(0, Relaxed);
         }
-        *self.health.lock() = Health::default();
     }
 
-    /// Counts the outcome of a write.
-    fn wrote<T>(&self, result: tarn_bucket::Result<T>) -> Result<T> {
-        let mut health = self.health.lock();
-        match result {
-            Ok(value) => {
-                *health = Health::default();
+    /// Counts the outcome of one try of a write.
+    fn wrote<T>(&self, result: tarn_bucket::Result<T>) -> tarn_bucket::Result<T> {
+        match &result {
+            Ok(_) => {
+                self.failures.store(0, Relaxed);
                 self.written.fetch_add(1, SeqCst);
-                Ok(value)
             }
             Err(tarn_bucket::Error::NoSpace(text)) => {
                 tracing::warn!("{text}: no space left");
                 self.device.mark_full();
-                Err(Error::NoSpace)
             }
             // An object that is there already is an answer, not a failure.
-            Err(error @ tarn_bucket::Error::Exists(_)) => Err(error.into()),
-            Err(error) => {
+            Err(tarn_bucket::Error::Exists(_)) => {}
+            Err(_) => {
                 self.write_errors.fetch_add(1, Relaxed);
-                health.write_failures += 1;
-                if health.write_failures >= FAULT_AFTER {
-                    health.faulted_at = Some(Instant::now());
-                }
+                self.failures.fetch_add(1, Relaxed);
                 // The request may still take effect.
                 self.written.fetch_add(1, SeqCst);
-                Err(error.into())
             }
-        }
-    }
-
-    /// Counts the outcome of a read. An absent object is the caller's to judge.
-    fn read<T>(&self, result: tarn_bucket::Result<T>) -> tarn_bucket::Result<T> {
-        if let Err(error) = &result
-            && !matches!(error, tarn_bucket::Error::NotFound(_))
-        {
-            self.read_errors.fetch_add(1, Relaxed);
         }
         result
     }
 
+    /// Counts the outcome of one try of a read. An absent object is the caller's to judge.
+    fn read<T>(&self, result: tarn_bucket::Result<T>) -> tarn_bucket::Result<T> {
+        match &result {
+            Err(error) if failed(error) => {
+                self.read_errors.fetch_add(1, Relaxed);
+                self.failures.fetch_add(1, Relaxed);
+            }
+            _ => self.failures.store(0, Relaxed),
+        }
+        result
+    }
+
+    async fn reading<T, F>(&self, hasty: bool, make: impl Fn() -> F) -> tarn_bucket::Result<T>
+    where
+        F: Future<Output = tarn_bucket::Result<T>>,
+    {
+        self.outages.call(Side::Read, hasty, || async { self.read(make().await) }).await
+    }
+
+    async fn writing<F>(&self, hasty: bool, make: impl Fn() -> F) -> Result<()>
+    where
+        F: Future<Output = tarn_bucket::Result<()>>,
+    {
+        let written = self.outages.call(Side::Write, hasty, || async { self.wrote(make().await) }).await;
+        written.map_err(|error| match error {
+            tarn_bucket::Error::NoSpace(_) => Error::NoSpace,
+            other => other.into(),
+        })
+    }
+
     pub async fn get(&self, key: &str, range: Range<u64>) -> tarn_bucket::Result<Bytes> {
-        self.read(self.bucket.get(key, range).await)
+        self.reading(false, || self.bucket.get(key, range.clone())).await
     }
 
     pub async fn get_start(&self, key: &str, len: u64) -> tarn_bucket::Result<Bytes> {
-        self.read(self.bucket.get_start(key, len).await)
+        self.reading(false, || self.bucket.get_start(key, len)).await
     }
 
     pub async fn get_tail(&self, key: &str, len: u64) -> tarn_bucket::Result<(Bytes, u64)> {
-        self.read(self.bucket.get_tail(key, len).await)
+        self.reading(false, || self.bucket.get_tail(key, len)).await
     }
 
     pub async fn head(&self, key: &str) -> tarn_bucket::Result<ObjectInfo> {
-        self.read(self.bucket.head(key).await)
+        self.reading(false, || self.bucket.head(key)).await
     }
 
     pub async fn list(&self, prefix: &str) -> tarn_bucket::Result<Vec<ObjectInfo>> {
-        self.read(self.bucket.list(prefix).await)
+        self.reading(false, || self.bucket.list(prefix)).await
     }
 
     /// The whole object.
     pub async fn get_whole(&self, key: &str) -> tarn_bucket::Result<Bytes> {
-        self.read(get_whole(&*self.bucket, key).await)
+        self.reading(false, || get_whole(&*self.bucket, key)).await
+    }
+
+    /// As [`Vdev::get`], for who has another copy to turn to.
+    pub async fn get_hasty(&self, key: &str, range: Range<u64>) -> tarn_bucket::Result<Bytes> {
+        self.reading(true, || self.bucket.get(key, range.clone())).await
+    }
+
+    /// As [`Vdev::get_tail`], for who has another copy to turn to.
+    pub async fn get_tail_hasty(&self, key: &str, len: u64) -> tarn_bucket::Result<(Bytes, u64)> {
+        self.reading(true, || self.bucket.get_tail(key, len)).await
+    }
+
+    /// As [`Vdev::head`], for who only wants to know how the vdev does.
+    pub async fn head_hasty(&self, key: &str) -> tarn_bucket::Result<ObjectInfo> {
+        self.reading(true, || self.bucket.head(key)).await
+    }
+
+    /// As [`Vdev::list`], for who can do without this vdev.
+    pub async fn list_hasty(&self, prefix: &str) -> tarn_bucket::Result<Vec<ObjectInfo>> {
+        self.reading(true, || self.bucket.list(prefix)).await
+    }
+
+    fn reserve(&self, body: &[Bytes]) {
+        self.device.reserve(crate::codec::body_len(body));
     }
 
     /// Writes an object that is durable after the next [`Vdev::sync`].
     pub async fn put(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
-        let bytes = crate::codec::body_len(&body);
-        self.device.reserve(bytes);
-        self.wrote(self.bucket.put(key, body).await)
+        self.reserve(&body);
+        self.writing(false, || self.bucket.put(key, body.clone())).await
+    }
+
+    /// As [`Vdev::put`], for who can write elsewhere.
+    pub async fn put_hasty(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
+        self.reserve(&body);
+        self.writing(true, || self.bucket.put(key, body.clone())).await
     }
 
     /// Writes an object durably.
     pub async fn put_durable(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
-        let bytes = crate::codec::body_len(&body);
-        self.device.reserve(bytes);
-        self.wrote(self.bucket.put(key, body).await)?;
+        self.put(key, body).await?;
         self.sync().await
     }
 
-    /// Writes an object durably if there is none of that key.
+    /// As [`Vdev::put_durable`], for who can do without this vdev.
+    pub async fn put_durable_hasty(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
+        self.put_hasty(key, body).await?;
+        self.sync().await
+    }
+
+    /// Writes an object durably if there is none of that key. After a failure that was waited out, `Exists` may mean
+    /// the caller's own object: bodies of two creators must differ, and the caller looks.
     pub async fn create(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
-        let bytes = crate::codec::body_len(&body);
-        self.device.reserve(bytes);
-        self.wrote(self.bucket.create(key, body).await)
+        self.reserve(&body);
+        self.writing(false, || self.bucket.create(key, body.clone())).await
     }
 
     pub async fn delete(&self, keys: &[String]) -> Result<()> {
-        self.wrote(self.bucket.delete(keys).await)
+        self.writing(false, || self.bucket.delete(keys)).await
     }
 
     /// Makes every put and delete that was answered before the call durable.
@@ -215,6 +267,11 @@ impl Vdev {
         }
         if let Err(error) = self.bucket.sync().await {
             self.write_errors.fetch_add(1, Relaxed);
+            self.failures.fetch_add(1, Relaxed);
+            if !matches!(error, tarn_bucket::Error::Timeout(_)) {
+                tracing::error!("{}: a sync failed: {error}", self.url());
+                *self.sync_failed.lock() = Some(error.to_string());
+            }
             return Err(error.into());
         }
         self.synced.fetch_max(written, SeqCst);

@@ -47,7 +47,7 @@ impl From<&Request> for Caller {
 /// What a signal does to a request that waits.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Signals {
-    /// Nothing: the answer carries something that somebody must hold.
+    /// Nothing: nobody waits for the answer.
     Ignore,
     /// A dying process is let go; the operation goes on to its end without it.
     Killable,
@@ -70,6 +70,23 @@ impl Waits {
         answer: Answer<T>,
         reply: R,
         send: impl FnOnce(R, T) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        R: Refuse,
+    {
+        self.answer_or_undo(caller, signals, answer, reply, send, drop);
+    }
+
+    /// As [`Waits::answer`], for an answer that carries something that somebody must hold: what comes too late for a
+    /// dying process goes to `undo`.
+    pub(super) fn answer_or_undo<T, R>(
+        &self,
+        caller: impl Into<Caller>,
+        signals: Signals,
+        answer: Answer<T>,
+        reply: R,
+        send: impl FnOnce(R, T) + Send + 'static,
+        undo: impl FnOnce(T) + Send + 'static,
     ) where
         T: Send + 'static,
         R: Refuse,
@@ -103,7 +120,9 @@ impl Waits {
             }
             reply.refuse(Errno::EINTR);
             // Nobody waits for the result any more, but it must not stop half-way.
-            let _ = future.await;
+            if let Ok(value) = future.await {
+                undo(value);
+            }
         });
     }
 }

@@ -153,18 +153,41 @@ fn receive(socket: &OwnedFd) -> nix::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Unmounts. Without `lazy`, [`MountError::Busy`] while something in it is open or somebody's working directory;
-/// with it, the mount leaves the tree at once and ends when nobody uses it any more.
-pub(super) fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
+/// How a mount is taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaving {
+    /// [`MountError::Busy`] while something in it is open or somebody's working directory.
+    Idle,
+    /// It leaves the tree at once and ends when nobody uses it any more.
+    Lazy,
+    /// The same, and every request that waits or comes fails at once.
+    Abort,
+}
+
+/// Unmounts.
+pub(super) fn unmount(path: &Path, how: Leaving) -> Result<(), MountError> {
     let refused = |what: String| MountError::Refused(path.into(), what);
     if nix::unistd::geteuid().is_root() {
-        let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() } | MntFlags::UMOUNT_NOFOLLOW;
-        return nix::mount::umount2(path, flags).map_err(|errno| match errno {
-            Errno::EBUSY => MountError::Busy(path.into()),
-            errno => refused(errno.desc().into()),
-        });
+        if how == Leaving::Abort {
+            // The kernel ends the connection even where it then refuses, as it does while the mount is in use.
+            let _ = nix::mount::umount2(path, MntFlags::MNT_FORCE | MntFlags::UMOUNT_NOFOLLOW);
+        }
+        let flags = match how {
+            Leaving::Idle => MntFlags::empty(),
+            Leaving::Lazy | Leaving::Abort => MntFlags::MNT_DETACH,
+        } | MntFlags::UMOUNT_NOFOLLOW;
+        return nix::mount::umount2(path, flags)
+            .or_else(|errno| match errno {
+                // Aborting it was enough.
+                Errno::EINVAL | Errno::ENOENT if how == Leaving::Abort => Ok(()),
+                errno => Err(errno),
+            })
+            .map_err(|errno| match errno {
+                Errno::EBUSY => MountError::Busy(path.into()),
+                errno => refused(errno.desc().into()),
+            });
     }
-    let mode = if lazy { "-uz" } else { "-u" };
+    let mode = if how == Leaving::Idle { "-u" } else { "-uz" };
     let output = Command::new(HELPER).arg(mode).arg("--").arg(path).output().map_err(no_helper)?;
     match output.status.success() {
         true => Ok(()),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tarn_base::posix::{Attr, FileKind, NewNode, SetAttr, mode};
 use tarn_base::{Answer, Clock, FsError, SystemClock};
-use tarn_client::{Client, Handle};
+use tarn_client::{Client, Handle, OpenMode};
 
 /// Most bytes that one copy can report in its reply, in whole pages.
 const COPY_MAX: u64 = 0xffff_f000;
@@ -55,6 +55,14 @@ impl Door {
         self.waits.answer(request, Signals::Killable, answer, reply, move |reply, attr| {
             ttl.reply_attr(reply, attr)
         });
+    }
+
+    /// Replies to what has made a file and opened it.
+    fn made(&self, request: &Request, open: OpenMode, answer: Answer<(Attr, Handle)>, reply: ReplyCreate) {
+        let (ttl, client) = (self.ttl(), self.client.clone());
+        let send = move |reply, made| ttl.reply_create(reply, made, goes_direct(open));
+        let undo = move |(_, handle): (Attr, Handle)| client.close(handle);
+        self.waits.answer_or_undo(request, Signals::Killable, answer, reply, send, undo);
     }
 
     fn done(&self, request: &Request, answer: Answer<()>, reply: ReplyEmpty) {
@@ -239,10 +247,13 @@ impl Filesystem for Door {
         let mode = open_mode(flags);
         let answer = self.client.open(ino(file), mode);
         let hybrid = self.hybrid_io;
-        self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, (handle, attr, keep)| {
+        let send = move |reply: ReplyOpen, (handle, attr, keep): (Handle, Attr, bool)| {
             let direct = goes_direct(mode) || passes_once(mode, keep, attr.size, hybrid);
             reply.opened(FileHandle(handle.0), open_flags(direct, keep));
-        });
+        };
+        let client = self.client.clone();
+        let undo = move |(handle, _, _)| client.close(handle);
+        self.waits.answer_or_undo(request, Signals::Killable, answer, reply, send, undo);
     }
 
     fn create(
@@ -268,10 +279,7 @@ impl Filesystem for Door {
             }
             error => Answer::err(error),
         });
-        let ttl = self.ttl();
-        self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, made| {
-            ttl.reply_create(reply, made, goes_direct(open));
-        });
+        self.made(request, open, answer, reply);
     }
 
     fn tmpfile(
@@ -286,10 +294,7 @@ impl Filesystem for Door {
         let permissions = mode & mode::PERMISSIONS & !umask;
         let open = open_mode(OpenFlags(flags));
         let answer = self.client.create_unnamed(cred(request), ino(parent), permissions);
-        let ttl = self.ttl();
-        self.waits.answer(request, Signals::Ignore, answer, reply, move |reply, made| {
-            ttl.reply_create(reply, made, goes_direct(open));
-        });
+        self.made(request, open, answer, reply);
     }
 
     fn read(

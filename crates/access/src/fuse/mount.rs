@@ -1,7 +1,7 @@
 //! Mounting: what may be chosen, what the kernel is asked for, and the mount while it lasts.
 
 use super::answer::Waits;
-use super::device;
+use super::device::{self, Leaving};
 use super::door::{Door, Negotiation};
 use super::interrupt::Interrupts;
 use super::locks::LockBook;
@@ -245,18 +245,24 @@ impl Mounted {
 
     /// Unmounts. [`MountError::Busy`] while something in it is in use.
     pub fn unmount(&self) -> Result<(), MountError> {
-        self.detach(false)
+        self.detach(Leaving::Idle)
     }
 
     /// Takes the mount out of the tree at once; what is open stays usable, and [`Mounted::ended`] comes when it
     /// is closed.
     pub fn unmount_lazily(&self) -> Result<(), MountError> {
-        self.detach(true)
+        self.detach(Leaving::Lazy)
     }
 
-    fn detach(&self, lazy: bool) -> Result<(), MountError> {
+    /// Takes the mount out of the tree at once and fails whatever is asked of it, now or later: for a mount whose
+    /// requests would wait for ever. Only root can do so; for others it is as [`Mounted::unmount_lazily`].
+    pub fn abort(&self) -> Result<(), MountError> {
+        self.detach(Leaving::Abort)
+    }
+
+    fn detach(&self, how: Leaving) -> Result<(), MountError> {
         if self.is_mounted() && !self.detached.load(Ordering::Acquire) {
-            device::unmount(&self.mountpoint, lazy)?;
+            device::unmount(&self.mountpoint, how)?;
             self.detached.store(true, Ordering::Release);
         }
         Ok(())

@@ -79,7 +79,7 @@ pub fn take_over(mountpoint: &Path) -> Result<bool, MountError> {
     let path = resolve(mountpoint).map_err(|error| MountError::Mountpoint(mountpoint.into(), error))?;
     match mounted_at(&path) {
         Some(entry) if entry.kind.starts_with("fuse") => {
-            device::unmount(&path, true)?;
+            device::unmount(&path, device::Leaving::Lazy)?;
             tracing::info!(mountpoint = %path.display(), "took over a mountpoint whose daemon was gone");
             Ok(true)
         }

@@ -27,7 +27,7 @@ use crate::local::LocalBucket;
 use crate::memory::MemoryBucket;
 use crate::s3::S3Bucket;
 use crate::store::body_len;
-use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result};
+use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, UnfinishedUpload};
 use bytes::Bytes;
 use limit::{Limit, Permit};
 use parking_lot::Mutex;
@@ -107,26 +107,9 @@ pub struct Guarded {
     opened: Instant,
     /// When the store last answered anyone, in milliseconds after `opened`.
     answered: AtomicU64,
-    queued: AtomicU64,
     failures_in_a_row: AtomicU64,
     last_error: Mutex<Option<(String, Instant)>>,
     stats: Stats,
-}
-
-/// A request waits for its turn; counted until this is dropped.
-struct Queued<'a>(&'a AtomicU64);
-
-impl<'a> Queued<'a> {
-    fn new(count: &'a AtomicU64) -> Self {
-        count.fetch_add(1, Relaxed);
-        Queued(count)
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 impl std::fmt::Debug for Guarded {
@@ -152,7 +135,6 @@ impl Guarded {
             attempt: AtomicU64::new(0),
             opened: Instant::now(),
             answered: AtomicU64::new(0),
-            queued: AtomicU64::new(0),
             failures_in_a_row: AtomicU64::new(0),
             last_error: Mutex::new(None),
             stats: Stats::new(),
@@ -203,13 +185,14 @@ impl Guarded {
     pub fn stats(&self) -> StatsSnapshot {
         let operations = self.stats.snapshot();
         let busy = operations.values().map(|operation| operation.in_flight).sum();
+        let queued = operations.values().map(|operation| operation.waiting).sum();
         let last_error = self.last_error.lock().clone();
         StatsSnapshot {
             url: self.url().to_string(),
             concurrency: self.limit.get(),
             busy,
             idle: (self.limit.get() as u64).saturating_sub(busy),
-            queued: self.queued.load(Relaxed),
+            queued,
             failures_in_a_row: self.failures_in_a_row.load(Relaxed),
             last_error: last_error.map(|(text, at)| (text, at.elapsed().as_millis() as u64)),
             operations,
@@ -243,7 +226,7 @@ impl Guarded {
             return Some((Some(permit), Duration::ZERO));
         }
         let asked = Instant::now();
-        let _queued = Queued::new(&self.queued);
+        let _queued = self.stats.of(operation).queue();
         let mut turn = std::pin::pin!(self.limit.acquire());
         loop {
             let until = cutoff.unwrap_or_else(|| self.cutoff(start));
@@ -316,6 +299,10 @@ impl Guarded {
         match &result {
             Err(error) if failed => *self.last_error.lock() = Some((error.to_string(), Instant::now())),
             _ => self.heard(),
+        }
+        if matches!(result, Err(Error::NoSpace(_))) {
+            // A full store is there, and says so.
+            self.heard();
         }
         result
     }
@@ -479,6 +466,14 @@ impl Bucket for Guarded {
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {
         self.call(Operation::List, prefix, |_| self.inner.list_page(prefix, after.clone())).await
+    }
+
+    async fn uploads(&self) -> Result<Vec<UnfinishedUpload>> {
+        self.call(Operation::List, "", |_| self.inner.uploads()).await
+    }
+
+    async fn end_upload(&self, upload: &UnfinishedUpload) -> Result<()> {
+        self.call(Operation::Delete, &upload.key, |_| self.inner.end_upload(upload)).await
     }
 
     async fn sync(&self) -> Result<()> {

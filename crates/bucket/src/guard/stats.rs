@@ -23,6 +23,7 @@ pub(super) struct Counters {
     failures: AtomicU64,
     bytes: AtomicU64,
     in_flight: AtomicU64,
+    waiting: AtomicU64,
     times: Mutex<Times>,
 }
 
@@ -45,6 +46,7 @@ impl Counters {
             failures: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
             times: Mutex::new(Times { latency: histogram(), queue: histogram() }),
         }
     }
@@ -55,6 +57,12 @@ impl Counters {
         self.retries.fetch_add(u64::from(retry), Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         InFlight { counters: self, queued, started: Instant::now() }
+    }
+
+    /// A call waits for its turn until the return is dropped.
+    pub fn queue(&self) -> Queued<'_> {
+        self.waiting.fetch_add(1, Relaxed);
+        Queued(&self.waiting)
     }
 
     /// The whole call failed.
@@ -75,9 +83,19 @@ impl Counters {
             failures: self.failures.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             in_flight: self.in_flight.load(Relaxed),
+            waiting: self.waiting.load(Relaxed),
             latency: HistogramStats::of(&times.latency),
             queue: HistogramStats::of(&times.queue),
         }
+    }
+}
+
+/// A call that waits for its turn.
+pub(super) struct Queued<'a>(&'a AtomicU64);
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -156,6 +174,8 @@ pub struct OperationStats {
     pub bytes: u64,
     /// Requests under way now.
     pub in_flight: u64,
+    /// Calls that wait for their turn now.
+    pub waiting: u64,
     /// From a request's sending to its answer, failed ones too.
     pub latency: HistogramStats,
     /// How long requests waited for their turn.

@@ -46,6 +46,14 @@ impl Answer {
         answer
     }
 
+    /// Of a request that was made without `object_store`.
+    pub fn of_response(status: u16, body: &str) -> Answer {
+        let mut answer = Answer { status: Some(status), ..Answer::default() };
+        answer.read(body);
+        answer.cause = format!("status {status}");
+        answer
+    }
+
     fn read(&mut self, text: &str) {
         let between = |open: &str, close: &str| {
             let rest = &text[text.find(open)? + open.len()..];

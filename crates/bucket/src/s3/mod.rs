@@ -3,18 +3,21 @@
 //! One request is one attempt: `object_store`'s own retries are off, because the guard above decides what is
 //! tried again and for how long, and must see each failure to do so.
 
+mod ask;
 mod errors;
 mod keeps;
+mod uploads;
 
 use crate::aws::{self, Environment};
 use crate::buffer::Buffer;
 use crate::store::body_len;
 use crate::url::{Location, S3Location};
-use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, key};
+use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, UnfinishedUpload, key};
 use bytes::Bytes;
 use errors::Answer;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::aws::AmazonS3;
+use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
@@ -22,6 +25,8 @@ use object_store::{
     ClientOptions, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutPayload,
     RetryConfig,
 };
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,19 +54,20 @@ pub struct S3Bucket {
     url: String,
     /// For messages.
     endpoint: String,
-    /// Address of the bucket itself, as `https://host/bucket` or `https://bucket.host/`.
-    place: String,
-    region: String,
     /// Ends in `/` unless it is empty.
     prefix: String,
     store: Arc<AmazonS3>,
+    /// For the requests that `object_store` does not have.
+    http: HttpClient,
+    /// Ids of uploads in parts that are under way.
+    live: Arc<Mutex<HashSet<String>>>,
 }
 
 impl S3Bucket {
     /// Opens the bucket without asking it anything.
     pub fn open(location: &S3Location, environment: &Environment) -> Result<S3Bucket> {
         let url = Location::S3(location.clone()).url();
-        let aws::Configured { builder, endpoint, place, region } = aws::builder(&url, location, environment)?;
+        let (builder, endpoint) = aws::builder(&url, location, environment)?;
         let client = ClientOptions::new()
             .with_allow_http(endpoint.starts_with("http://"))
             .with_http1_only()
@@ -70,6 +76,9 @@ impl S3Bucket {
             .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
             .with_pool_idle_timeout(Duration::from_secs(30));
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let http = ReqwestConnector::default()
+            .connect(&client)
+            .map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
         let store = builder
             .with_client_options(client)
             .with_retry(retry)
@@ -79,7 +88,8 @@ impl S3Bucket {
             "" => String::new(),
             prefix => format!("{prefix}/"),
         };
-        Ok(S3Bucket { url, endpoint, place, region, prefix, store: Arc::new(store) })
+        let (store, live) = (Arc::new(store), Arc::default());
+        Ok(S3Bucket { url, endpoint, prefix, store, http, live })
     }
 
     fn path(&self, key: &str) -> Result<Path> {
@@ -149,7 +159,9 @@ impl S3Bucket {
     async fn put_in_parts(&self, path: &Path, key: &str, body: Vec<Bytes>) -> Result<()> {
         let fail = |e: object_store::Error| self.explain(Operation::Put, key, &e);
         let id = self.store.create_multipart(path).await.map_err(fail)?;
-        let upload = Upload { store: self.store.clone(), path: path.clone(), id: Some(id.clone()) };
+        self.live.lock().insert(id.clone());
+        let (store, live) = (self.store.clone(), self.live.clone());
+        let upload = Upload { store, live, path: path.clone(), id: Some(id.clone()) };
         let parts: Vec<PartId> = stream::iter(split(body).into_iter().enumerate())
             .map(|(index, part)| self.store.put_part(path, &id, index, part))
             .buffered(PARTS_AT_ONCE)
@@ -165,19 +177,24 @@ impl S3Bucket {
 /// A multipart upload that is ended when it is dropped unfinished, so that its parts do not stay and cost.
 struct Upload {
     store: Arc<AmazonS3>,
+    live: Arc<Mutex<HashSet<String>>>,
     path: Path,
     id: Option<String>,
 }
 
 impl Upload {
     fn done(mut self) {
-        self.id = None;
+        if let Some(id) = self.id.take() {
+            self.live.lock().remove(&id);
+        }
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
+        let Some(id) = self.id.take() else { return };
+        self.live.lock().remove(&id);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (store, path) = (self.store.clone(), self.path.clone());
         runtime.spawn(async move {
             // A part that is still on its way may arrive after the end of its upload, so that it takes another.
@@ -332,6 +349,14 @@ impl Bucket for S3Bucket {
         };
         let objects = page.result.objects.into_iter().filter_map(info).collect();
         Ok(ListPage { objects, next: page.page_token })
+    }
+
+    async fn uploads(&self) -> Result<Vec<UnfinishedUpload>> {
+        self.list_uploads().await
+    }
+
+    async fn end_upload(&self, upload: &UnfinishedUpload) -> Result<()> {
+        self.abort_upload(upload).await
     }
 
     /// Every answered PUT of S3 is durable.

@@ -14,7 +14,8 @@ use tarn_pool::{Caching, Error};
 use tarn_proto::{FileCommit, RecordWrite};
 use tokio::sync::OwnedRwLockReadGuard;
 
-/// A segment that could not be written is tried this often, each time with a new id and wherever the pool says.
+/// A segment that could not be written is tried this often, each time with a new id and wherever the pool says; more
+/// often where there are more vdevs, so that each may fail.
 const ATTEMPTS: usize = 3;
 
 /// Bytes of one file that follow each other and were written together: somebody streams them out.
@@ -80,6 +81,7 @@ impl Client {
 
     async fn fly_inner(self: &Arc<Self>, flight: &mut Flight) -> Result<(), FsError> {
         let ptrs = self.write_segment(flight).await?;
+        let segment = ptrs.first().map(|ptr| ptr.segment);
         for file in &flight.files {
             wait_turn(&file.inode, flight.id).await;
         }
@@ -100,7 +102,11 @@ impl Client {
         }
         let (commits, told): (Vec<_>, Vec<_>) =
             going.iter().map(|(f, own)| prepare(f, own, flight.id)).unzip();
-        let outcome = if commits.is_empty() { Ok(()) } else { self.mds.commit(commits).wait().await };
+        let nothing = commits.is_empty();
+        let outcome = if nothing { Ok(()) } else { self.mds.commit(commits).wait().await };
+        if nothing || outcome.is_err() {
+            segment.into_iter().for_each(|segment| self.records.discard(segment));
+        }
         for (file, _) in &going {
             file.inode.state.lock().committing -= 1;
         }
@@ -121,7 +127,8 @@ impl Client {
         let info = self.mds.info();
         let storing = Storing { compression: info.compression, checksum: info.checksum };
         let mut last = None;
-        for _ in 0..ATTEMPTS {
+        let attempts = ATTEMPTS.max(self.records.writable_vdevs().len() + 1);
+        for _ in 0..attempts {
             self.check_fenced()?;
             let vdev = self.records.place(flight.bytes).map_err(|e| self.pool_error(e))?;
             let id = self.take_segment(vdev).await?;

@@ -89,11 +89,11 @@ pub(super) async fn read(
         return Ok(Part { footer, range, bytes });
     }
     let length = if matches!(want, Want::Head) { HEAD } else { TAIL };
-    let (mut tail, size) = vdev.get_tail(identity.key, length).await?;
+    let (mut tail, size) = vdev.get_tail_hasty(identity.key, length).await?;
     let footer = match Footer::parse(&tail, size, identity).map_err(CopyError::Damaged)? {
         Ok(footer) => footer,
         Err(len) => {
-            tail = vdev.get(identity.key, size.saturating_sub(len)..size).await?;
+            tail = vdev.get_hasty(identity.key, size.saturating_sub(len)..size).await?;
             match Footer::parse(&tail, size, identity).map_err(CopyError::Damaged)? {
                 Ok(footer) => footer,
                 Err(_) => return Err(CopyError::Damaged("it is cut short".into())),
@@ -122,7 +122,7 @@ async fn fetch(vdev: &Vdev, key: &str, footer: &Footer, range: &Range<u64>) -> R
         return Ok(Bytes::new());
     }
     let blocks = footer.blocks(range);
-    let held = vdev.get(key, blocks.clone()).await?;
+    let held = vdev.get_hasty(key, blocks.clone()).await?;
     cut(footer, &blocks, range, held)
 }
 

@@ -4,7 +4,8 @@ use super::copies::{Part, Want};
 use super::multipart::Upload;
 use super::object::{PUT_ID_MAX, payload_len};
 use super::prefix;
-use super::store::{Listed, MetadataStore, Os, generic};
+use super::store::{Listed, MetadataStore, Os, generic, given_up};
+use crate::outage::Side;
 use futures::future::join_all;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -17,6 +18,7 @@ use object_store::{
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
+use tarn_bucket::ObjectInfo;
 
 /// What SlateDB calls the mark on its conditional puts.
 const PUT_ID: &str = "slatedbputid";
@@ -42,35 +44,41 @@ fn put_id(attributes: &Attributes) -> Os<String> {
 }
 
 impl MetadataStore {
+    /// What each vdev lists, or all but one: what one vdev holds is also on another; of two that fail nobody knows what
+    /// they hold.
+    async fn list_vdevs(&self, within: &str) -> Os<Vec<Option<Vec<ObjectInfo>>>> {
+        loop {
+            let listed = join_all(self.vdevs.iter().map(|vdev| vdev.list_hasty(within))).await;
+            let failed: Vec<usize> = (0..listed.len()).filter(|i| listed[*i].is_err()).collect();
+            if failed.len() <= 1 && failed.len() < self.vdevs.len() {
+                return Ok(listed.into_iter().map(|result| result.ok()).collect());
+            }
+            if !self.vdevs[failed[0]].outages.outlast(Side::Read).await {
+                let error = listed.into_iter().find_map(|result| result.err());
+                return Err(error.map_or_else(|| generic("nothing was listed"), given_up));
+            }
+        }
+    }
+
     /// Everything below `folder` (a path, or nothing): with its payload's length and its time.
     pub(crate) async fn list_below(&self, folder: &str) -> Os<Vec<ObjectMeta>> {
         let base = prefix(self.dataset);
         let within = if folder.is_empty() { base.clone() } else { format!("{base}{folder}/") };
-        let listed = join_all(self.vdevs.iter().map(|vdev| vdev.list(&within))).await;
+        let listed = self.list_vdevs(&within).await?;
         let mut found = Listed::new();
-        let mut failed = Vec::new();
+        let whole = listed.iter().all(Option::is_some);
         for (i, objects) in listed.into_iter().enumerate() {
-            match objects {
-                Err(error) => failed.push(error),
-                Ok(objects) => {
-                    for object in objects {
-                        let (Some(path), Some(len)) =
-                            (object.key.strip_prefix(&base), payload_len(object.size))
-                        else {
-                            continue;
-                        };
-                        let entry = found.entry(path.to_string()).or_insert((len, i64::MIN, BTreeSet::new()));
-                        entry.1 = entry.1.max(object.modified_ms);
-                        entry.2.insert(i);
-                    }
-                }
+            for object in objects.into_iter().flatten() {
+                let (Some(path), Some(len)) = (object.key.strip_prefix(&base), payload_len(object.size))
+                else {
+                    continue;
+                };
+                let entry = found.entry(path.to_string()).or_insert((len, i64::MIN, BTreeSet::new()));
+                entry.1 = entry.1.max(object.modified_ms);
+                entry.2.insert(i);
             }
         }
-        // What one vdev holds is also on another; of two that fail nobody knows what they hold.
-        if failed.len() > 1 || failed.len() == self.vdevs.len() {
-            return Err(generic(failed.swap_remove(0)));
-        }
-        if failed.is_empty() {
+        if whole {
             self.complete(&found);
         }
         let meta = |(path, (size, modified_ms, _)): (String, (u64, i64, _))| {

@@ -5,6 +5,7 @@ use super::object::Identity;
 use super::placement;
 use super::store::{Listed, MetadataStore, Os, REGION, absent, fatal, generic};
 use crate::damage::DamageRecord;
+use crate::outage::Side;
 use crate::text::now_ms;
 use crate::vdev::Vdev;
 use crate::{Error, Result};
@@ -17,33 +18,42 @@ use std::sync::atomic::Ordering::Relaxed;
 const IMMUTABLE: &str = ".sst";
 
 impl MetadataStore {
-    /// Reads by the rules: primary first, then the second; a bad or absent copy is replaced.
+    /// Reads by the rules: primary first, then the second; a bad or absent copy is replaced. Waits for a bucket, where
+    /// calls wait, only when no copy can be read without it.
     pub(super) async fn read_healing(&self, path: &str, want: &Want) -> Os<Part> {
         let holders = self.holders(path);
+        let mut overtaken = 0;
         // Again when a repair finds that somebody made the object meanwhile: what is there now counts.
-        for _ in 0..3 {
+        while overtaken < 3 {
             let mut bad = Vec::new();
+            let mut good = None;
             for (n, vdev) in holders.iter().enumerate() {
                 match self.read_copy(path, vdev, want).await {
                     Ok(part) => {
-                        self.footers.insert(path.to_string(), part.footer.clone());
-                        let mut overtaken = false;
-                        for (n, problem) in bad {
-                            overtaken |= self.repair(path, holders[n], vdev, problem).await;
-                        }
-                        if overtaken {
-                            break;
-                        }
-                        return Ok(part);
+                        good = Some((vdev, part));
+                        break;
                     }
                     Err(CopyError::Range(text)) => return Err(fatal(text)),
                     Err(error) => bad.push((n, error)),
                 }
-                if n + 1 == holders.len() {
-                    self.footers.remove(path);
-                    return Err(self.unreadable(path, &holders, &bad));
-                }
             }
+            let Some((vdev, part)) = good else {
+                self.footers.remove(path);
+                let failed = bad.iter().find(|(_, error)| matches!(error, CopyError::Failed(_)));
+                match failed {
+                    Some((n, _)) if holders[*n].outages.outlast(Side::Read).await => continue,
+                    _ => return Err(self.unreadable(path, &holders, &bad)),
+                }
+            };
+            self.footers.insert(path.to_string(), part.footer.clone());
+            let mut again = false;
+            for (n, problem) in bad {
+                again |= self.repair(path, holders[n], vdev, problem).await;
+            }
+            if !again {
+                return Ok(part);
+            }
+            overtaken += 1;
         }
         Err(generic(format!("{}: it is being replaced all the time", self.key(path))))
     }
@@ -101,7 +111,7 @@ impl MetadataStore {
             let url = holders[*n].url();
             problems.push(match error {
                 CopyError::Failed(error) => {
-                    may_pass = true;
+                    may_pass |= error.is_transient() && !matches!(error, tarn_bucket::Error::Timeout(_));
                     error.to_string()
                 }
                 CopyError::Damaged(problem) => {
@@ -165,6 +175,7 @@ impl MetadataStore {
             segment: None,
             offset: None,
             owner: None,
+            file: None,
             problem: problem.to_string(),
             repaired,
         });

@@ -5,6 +5,7 @@ use super::object::{Footer, Identity, overhead};
 use super::{placement, prefix};
 use crate::authority::Gate;
 use crate::damage::DamageLog;
+use crate::outage::Side;
 use crate::text::now_ms;
 use crate::vdev::Vdev;
 use crate::{DatasetConfig, Error, Result};
@@ -96,6 +97,16 @@ pub(super) fn fatal(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) 
     generic(slatedb_common::retry::NonRetryable(error.into()))
 }
 
+/// A vdev gave up: after its deadline there is no point in trying again at once.
+pub(super) fn given_up(error: impl Into<Error>) -> object_store::Error {
+    match error.into() {
+        Error::Bucket(error) if error.is_transient() && !matches!(error, tarn_bucket::Error::Timeout(_)) => {
+            generic(error)
+        }
+        error => fatal(error),
+    }
+}
+
 fn taken(path: &str) -> object_store::Error {
     object_store::Error::AlreadyExists { path: path.into(), source: "object exists".into() }
 }
@@ -106,6 +117,16 @@ pub(super) fn absent(path: &str) -> object_store::Error {
 
 fn put_result(footer: &Footer) -> PutResult {
     PutResult { e_tag: Some(footer.e_tag()), version: None, extensions: Default::default() }
+}
+
+/// The copy on this vdev and no other, waited for where calls wait.
+async fn read_one(vdev: &Vdev, identity: &Identity<'_>, want: &Want) -> std::result::Result<Part, CopyError> {
+    loop {
+        match copies::read(vdev, identity, want, None).await {
+            Err(CopyError::Failed(_)) if vdev.outages.outlast(Side::Read).await => {}
+            other => return other,
+        }
+    }
 }
 
 /// An object ready to be written.
@@ -186,7 +207,7 @@ impl MetadataStore {
     async fn overwrite(&self, path: &str, object: &Prepared) -> Os<()> {
         let key = self.key(path);
         let puts = self.holders(path).into_iter().map(|vdev| vdev.put_durable(&key, object.body.clone()));
-        join_all(puts).await.into_iter().collect::<Result<()>>().map_err(generic)
+        join_all(puts).await.into_iter().collect::<Result<()>>().map_err(given_up)
     }
 
     async fn create(&self, path: &str, object: &Prepared) -> Os<()> {
@@ -198,7 +219,7 @@ impl MetadataStore {
                 Err(Error::Bucket(tarn_bucket::Error::Exists(_))) => {
                     self.resolve(path, object, &holders, n).await?;
                 }
-                Err(error) => return Err(generic(error)),
+                Err(error) => return Err(given_up(error)),
             }
         }
         Ok(())
@@ -209,13 +230,13 @@ impl MetadataStore {
         let one = self.rewriting.lock().await;
         let key = self.key(path);
         let identity = Identity { pool: self.pool, key: &key };
-        let found = copies::read(holders[n], &identity, &Want::All, None).await;
+        let found = read_one(holders[n], &identity, &Want::All).await;
         match (n, found) {
             (_, Ok(part)) if part.footer.nonce == object.footer.nonce => Ok(()),
             (0, Ok(_)) => Err(taken(path)),
             (_, Ok(part)) => {
                 // It once won, and the primary lost it: ours gives way.
-                self.rewrite(holders[0], path, &part).await.map_err(generic)?;
+                self.rewrite(holders[0], path, &part).await.map_err(given_up)?;
                 Err(taken(path))
             }
             (0, Err(CopyError::Damaged(problem))) => {
@@ -229,11 +250,11 @@ impl MetadataStore {
             }
             (_, Err(CopyError::Damaged(problem))) => {
                 self.note(holders[n], &key, &problem, true);
-                holders[n].put_durable(&key, object.body.clone()).await.map_err(generic)
+                holders[n].put_durable(&key, object.body.clone()).await.map_err(given_up)
             }
             // Deleted in the meantime: it was not ours.
             (_, Err(CopyError::Absent)) => Err(taken(path)),
-            (_, Err(CopyError::Failed(error))) => Err(generic(error)),
+            (_, Err(CopyError::Failed(error))) => Err(given_up(error)),
             (_, Err(CopyError::Range(error))) => Err(generic(error)),
         }
     }
@@ -247,11 +268,9 @@ impl MetadataStore {
         self.read_healing(path, &Want::Head).await?;
         let _one = self.rewriting.lock().await;
         let holders = self.holders(path);
-        let now = match copies::read(holders[0], &Identity { pool: self.pool, key: &key }, &Want::Head, None)
-            .await
-        {
+        let now = match read_one(holders[0], &Identity { pool: self.pool, key: &key }, &Want::Head).await {
             Ok(part) => part.footer.e_tag(),
-            Err(CopyError::Failed(error)) => return Err(generic(error)),
+            Err(CopyError::Failed(error)) => return Err(given_up(error)),
             Err(_) => return Err(generic(format!("{}: {key} cannot be read", holders[0].url()))),
         };
         if expected.as_ref() != Some(&now) {
@@ -261,7 +280,7 @@ impl MetadataStore {
             });
         }
         for vdev in holders {
-            vdev.put_durable(&key, object.body.clone()).await.map_err(generic)?;
+            vdev.put_durable(&key, object.body.clone()).await.map_err(given_up)?;
         }
         Ok(())
     }
@@ -311,7 +330,7 @@ impl MetadataStore {
                 }
             }
             let deletes = by_vdev.iter().map(|(&vdev, keys)| self.vdevs[vdev].delete(keys));
-            join_all(deletes).await.into_iter().collect::<Result<()>>().map_err(generic)?;
+            join_all(deletes).await.into_iter().collect::<Result<()>>().map_err(given_up)?;
         }
         paths.iter().for_each(|path| drop(self.footers.remove(path)));
         Ok(())

@@ -187,12 +187,14 @@ async fn a_create_is_refused_while_a_holder_is_unreachable() {
     assert!(matches!(create_if_absent(&store, "wal/1", "a", "a").await, Err(OsError::Generic { .. })));
     assert!(!has(&urls[1], "wal/1").await);
     faulty(&urls[0]).set_outage(false);
+    well(&pool).await;
     faulty(&urls[1]).set_outage(true);
     assert!(create_if_absent(&store, "wal/1", "a", "a").await.is_err());
     // The primary decided: nobody else may have the path, and it is found.
     assert!(matches!(create_if_absent(&store, "wal/1", "b", "b").await, Err(OsError::AlreadyExists { .. })));
     assert_eq!(read(&store, "wal/1").await.unwrap(), "a");
     faulty(&urls[1]).set_outage(false);
+    well(&pool).await;
     create_if_absent(&store, "wal/1", "a", "a").await.unwrap();
     assert!(has(&urls[1], "wal/1").await);
 }

@@ -276,8 +276,11 @@ async fn equal_vdevs_carry_equal_load_and_a_faulted_one_none() {
     assert!(!pool.writable_vdevs().contains(&VdevId(3)));
     let status = pool.status();
     assert_eq!(status.state, crate::PoolState::Degraded);
-    assert_eq!((status.vdevs[3].state, status.vdevs[3].write_errors), (crate::VdevState::Faulted, 3));
+    assert_eq!((status.vdevs[3].state, status.vdevs[3].write_errors), (crate::VdevState::Faulted, 1));
+    // Two of the writes were not even tried.
+    assert_eq!(faulty(&urls[3]).happened()["outage"], 2, "one write, one probe");
     faulty(&urls[3]).set_outage(false);
+    well(&pool).await;
     write(&pool, segment(VdevId(3), 1, 9), &record, Compression::Off, ChecksumKind::Xxh3).await.unwrap();
     assert_eq!(pool.status().state, crate::PoolState::Online);
     assert!((0..100).any(|_| pool.place(4 << 20).unwrap() == VdevId(3)));

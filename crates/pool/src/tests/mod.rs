@@ -3,4 +3,5 @@
 mod admin;
 mod authority;
 mod data;
+mod outage;
 pub(crate) mod world;

@@ -68,7 +68,8 @@ pub(crate) fn spec(urls: &[String], n: u64) -> CreateSpec {
     CreateSpec {
         name: "tank".into(),
         urls: urls.to_vec(),
-        properties: Default::default(),
+        // Tests want to hear of errors.
+        properties: [("failmode".to_string(), "continue".to_string())].into(),
         root_properties: Default::default(),
         host: host(n),
         force: false,
@@ -77,6 +78,13 @@ pub(crate) fn spec(urls: &[String], n: u64) -> CreateSpec {
 
 pub(crate) async fn create(urls: &[String]) -> Arc<Pool> {
     Pool::create(spec(urls, 1)).await.unwrap()
+}
+
+/// Returns when no vdev is known, or suspected, to fail any more.
+pub(crate) async fn well(pool: &Pool) {
+    while pool.vdevs().iter().any(|v| v.outages.shuns_writes()) {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
 }
 
 /// The bucket itself, past pool and faults.

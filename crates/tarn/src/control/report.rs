@@ -54,6 +54,17 @@ pub struct VdevReport {
     pub checksum_errors: u64,
     pub read: IoReport,
     pub write: IoReport,
+    /// Requests by class: get, put, delete, list, sync.
+    pub queues: [QueueReport; 5],
+}
+
+/// Requests of one class at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueReport {
+    /// Calls that wait for their turn.
+    pub pending: u64,
+    /// Requests under way.
+    pub active: u64,
 }
 
 /// One direction of I/O.

@@ -86,7 +86,18 @@ pub async fn serve(node: Arc<Node>, listener: Listener, mut signals: Signals) ->
             node.begin_closing();
         }
     }
-    let result = node.close(&node.closing).await;
+    let result = {
+        let mut close = std::pin::pin!(node.close(&node.closing));
+        loop {
+            tokio::select! {
+                result = &mut close => break result,
+                name = signals.next() => {
+                    tracing::warn!("{name} once more: what cannot be written is given up");
+                    node.give_up();
+                }
+            }
+        }
+    };
     let _ = resuming.await;
     let _ = accepting.await;
     match &result {

@@ -4,18 +4,20 @@
 //! all the `umount -f` of an administrator who has had enough.
 
 use super::Node;
+use super::mounts::GRACE;
 use crate::control::report::MountReport;
 use crate::progress::Sink;
 use crate::wiring::Dataset;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::sync::Arc;
 use std::time::Duration;
 use tarn_base::FsError;
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Beyond the buckets' own deadline, for what is under way.
-const GRACE: Duration = Duration::from_secs(5);
+/// How often a flush looks whether it waits for a bucket, and how often it must find that in a row.
+const LOOK: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 4;
 
 impl Node {
     /// Flushes what is mounted there, once. With `force` only as long as the buckets' deadline, and a failure is no
@@ -29,16 +31,36 @@ impl Node {
         for mount in mounts {
             let Some(dataset) = self.open_dataset(&mount.dataset) else { continue };
             if force {
-                let limited = tokio::time::timeout(self.pool.deadline() + GRACE, dataset.flush(sink)).await;
+                let flush = self.flush_unless_suspended(&dataset, sink);
+                let limited = tokio::time::timeout(self.pool.deadline() + GRACE, flush).await;
                 if !matches!(limited, Ok(Ok(()))) {
                     tracing::warn!("'{}' could not be written out before it is unmounted", mount.dataset);
                 }
             } else {
-                let flushed = dataset.flush(sink).await;
+                let flushed = self.flush_unless_suspended(&dataset, sink).await;
                 flushed.with_context(|| format!("the data of '{}' cannot be written", mount.dataset))?;
             }
         }
         Ok(())
+    }
+
+    /// Flushes, but does not wait for a bucket that fails: who asked for it is told instead.
+    async fn flush_unless_suspended(&self, dataset: &Arc<Dataset>, sink: &dyn Sink) -> Result<()> {
+        let mut flush = std::pin::pin!(dataset.flush(sink));
+        let mut looks = 0;
+        loop {
+            let flushed = tokio::time::timeout(LOOK, &mut flush).await;
+            let suspended = self.pool.suspended();
+            match (flushed, suspended) {
+                (Ok(Err(error)), _) => return Err(error),
+                (Ok(Ok(())), None) => return Ok(()),
+                // Closing it would have to wait.
+                (Ok(Ok(())), Some(why)) => bail!("the pool is suspended: {why}"),
+                (Err(_), None) => looks = 0,
+                (Err(_), Some(_)) if looks < LOOKS => looks += 1,
+                (Err(_), Some(why)) => bail!("the pool is suspended: {why}"),
+            }
+        }
     }
 
     /// Flushes until it succeeds, or cannot any more: because another host has the pool, or because the pool's
@@ -48,7 +70,7 @@ impl Node {
         loop {
             let Err(error) = dataset.flush(sink).await else { return Ok(()) };
             let fenced = matches!(error.downcast_ref::<FsError>(), Some(FsError::Fenced));
-            let wait = self.pool.property("failmode").is_none_or(|v| v == "wait");
+            let wait = self.pool.waits();
             if fenced || !wait {
                 let lost = dataset.dirty_bytes();
                 return Err(error

@@ -210,6 +210,11 @@ impl Node {
         });
     }
 
+    /// From now on nothing waits for a bucket that fails.
+    fn give_up(&self) {
+        self.pool.give_up();
+    }
+
     /// The pool was exported or destroyed: there is nothing left to close.
     fn let_go(&self) {
         self.phase.send_replace(Phase::Closed);

@@ -12,13 +12,15 @@ use crate::mounts_table;
 use crate::names::is_within;
 use crate::progress::{Silent, Sink};
 use crate::properties;
-use crate::wiring::{self, FuseMount};
-use anyhow::{Context, Result, bail};
+use crate::wiring::{self, Dataset, FuseMount, Leave};
+use anyhow::{Context, Result, anyhow, bail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tarn_pool::DatasetConfig;
 
+/// Beyond the buckets' deadline, for what is under way.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// A mount that is out of the tree ends within this time, unless something in it is open. Flushing counts.
 const ENDING: Duration = Duration::from_secs(60);
 
@@ -235,7 +237,12 @@ impl Node {
         force: bool,
         sink: &dyn Sink,
     ) -> Result<Reply> {
-        let flushed = self.flush_mounts(&self.mounts_of(&what)?, force, sink).await;
+        let chosen = self.mounts_of(&what)?;
+        if force && chosen.len() == self.mounts.lock().len() && self.pool.suspended().is_some() {
+            // Nobody is left for whom it would be worth waiting.
+            self.pool.give_up();
+        }
+        let flushed = self.flush_mounts(&chosen, force, sink).await;
         flushed.context("nothing was unmounted: try again, or use -f to drop what cannot be written")?;
         let _admin = self.admin.lock().await;
         let result = match self.mounts_of(&what) {
@@ -284,13 +291,29 @@ impl Node {
             found.map(|m| (m.dir.clone(), m.fuse.clone()))
         };
         let Some((dir, fuse)) = mount else { return Ok(()) };
-        fuse.unmount(&dir, force).await?;
+        let how = match (force, self.pool.failing().is_some()) {
+            (false, _) => Leave::Idle,
+            (true, false) => Leave::InUse,
+            (true, true) => Leave::Waiting,
+        };
+        fuse.unmount(&dir, how).await?;
         self.mounts.lock().retain(|m| !Arc::ptr_eq(&m.fuse, &fuse));
         tracing::info!("unmounted '{name}' from {}", dir.display());
-        match self.close_unmounted(&row, sink).await {
+        let open = self.open.lock().get(&row.id).cloned();
+        let closed = if force {
+            // Where calls wait there may be no end to it.
+            let closed =
+                tokio::time::timeout(self.pool.deadline() + GRACE, self.close_unless_failing(&row, sink));
+            closed.await.unwrap_or_else(|_| Err(anyhow!("its buckets did not answer in time")))
+        } else {
+            self.close_unmounted(&row, sink).await
+        };
+        match closed {
             Err(e) if force => {
-                self.drop_dataset(&row);
-                Err(e.context("unmounted by force, and data was lost"))
+                self.drop_dataset(&row, open);
+                Err(e.context(format!(
+                    "'{name}' was unmounted by force, and what was not yet durable is lost"
+                )))
             }
             // The node goes on to try before it ends.
             Err(e) => Err(e.context("unmounted, but not everything is written yet")),
@@ -298,9 +321,19 @@ impl Node {
         }
     }
 
+    /// Closes it, unless it would have to wait for a bucket.
+    async fn close_unless_failing(&self, row: &DatasetConfig, sink: &dyn Sink) -> Result<()> {
+        match self.pool.suspended() {
+            Some(why) => Err(anyhow!(why)),
+            None => self.close_unmounted(row, sink).await,
+        }
+    }
+
     /// Gives up on a dataset whose data cannot be written.
-    fn drop_dataset(&self, row: &DatasetConfig) {
-        if let Some(dataset) = self.open.lock().remove(&row.id) {
+    fn drop_dataset(&self, row: &DatasetConfig, dataset: Option<Arc<Dataset>>) {
+        self.open.lock().remove(&row.id);
+        if let Some(dataset) = dataset {
+            dataset.abandon();
             tracing::error!("'{}': {} bytes were not written and are lost", row.name, dataset.dirty_bytes());
         }
     }

@@ -8,10 +8,23 @@ use crate::wiring;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long looking for the names of damaged files in one dataset may take.
+const NAMING: Duration = Duration::from_secs(5);
 
 impl Node {
     pub(super) async fn report(&self) -> Result<Reply> {
         let open_ms = self.opened.elapsed().as_millis() as u64;
+        let open: Vec<_> = self.open.lock().values().cloned().collect();
+        for dataset in open {
+            // Names of damaged files: whoever asks how the pool does does not wait long for them.
+            match tokio::time::timeout(NAMING, dataset.name_damage()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => tracing::info!("damaged files cannot be named: {e:#}"),
+                Err(_) => tracing::info!("damaged files cannot be named in time"),
+            }
+        }
         Ok(Reply::Pool(wiring::report(&self.pool, open_ms).await?))
     }
 

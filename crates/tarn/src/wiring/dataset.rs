@@ -3,10 +3,10 @@
 use crate::control::report::{CheckedDataset, Usage};
 use crate::progress::{Progress, Sink, Unit};
 use anyhow::{Context, Result, bail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tarn_base::{ChecksumKind, Compression, DatasetId, SystemClock};
+use tarn_base::{ChecksumKind, Compression, DatasetId, Ino, SystemClock};
 use tarn_client::{Client, ClientOptions};
 use tarn_mdt::{Mdt, MdtOptions, Properties};
 use tarn_pool::{DatasetConfig, Pool};
@@ -114,6 +114,12 @@ impl Dataset {
         Ok(())
     }
 
+    /// Lets go of it without writing anything more. What was not durable is lost.
+    pub fn abandon(&self) {
+        self.client.abandon();
+        self.mdt.abandon();
+    }
+
     pub fn set_properties(&self, values: &BTreeMap<String, String>) -> Result<()> {
         self.mdt.set_properties(typed(values)?);
         Ok(())
@@ -150,6 +156,23 @@ impl Dataset {
             problems: found.problems().collect(),
             freed: freed as u64,
         })
+    }
+
+    /// Gives damage that was noted in files of this dataset their names.
+    pub async fn name_damage(&self) -> Result<()> {
+        let id = self.mdt.dataset();
+        let unnamed = |d: &tarn_pool::DamageRecord| d.owner.filter(|o| o.dataset == id && d.file.is_none());
+        let wanted: HashSet<Ino> =
+            self.pool.damage().iter().filter_map(unnamed).map(|owner| owner.ino).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let paths = self.mdt.paths(&wanted).await?;
+        self.pool.name_damage(|owner| {
+            let path = paths.get(&owner.ino).filter(|_| owner.dataset == id)?;
+            Some(format!("{}:{}", self.name, String::from_utf8_lossy(path)))
+        });
+        Ok(())
     }
 
     /// Counters of client and metadata target.

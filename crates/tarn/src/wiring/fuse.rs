@@ -12,6 +12,17 @@ use tarn_access::fuse::{MountError, MountOptions, Mounted};
 /// After the kernel has unmounted, the last requests come within this time, unless something is still open.
 const LAST_REQUESTS: Duration = Duration::from_secs(10);
 
+/// How a mount is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// Only if nobody uses it.
+    Idle,
+    /// Even while it is in use.
+    InUse,
+    /// Even while calls on it wait: they fail.
+    Waiting,
+}
+
 /// A dataset while it is mounted.
 pub struct FuseMount {
     mounted: Arc<Mounted>,
@@ -53,12 +64,13 @@ impl FuseMount {
         self.mounted.ended().await;
     }
 
-    /// Unmounts, and waits for the last requests. `force` takes it out of the tree even while it is in use.
-    pub async fn unmount(&self, dir: &Path, force: bool) -> Result<()> {
+    /// Unmounts, and waits for the last requests.
+    pub async fn unmount(&self, dir: &Path, how: Leave) -> Result<()> {
         let mounted = self.mounted.clone();
-        let unmounted = tokio::task::spawn_blocking(move || match force {
-            true => mounted.unmount_lazily(),
-            false => mounted.unmount(),
+        let unmounted = tokio::task::spawn_blocking(move || match how {
+            Leave::Idle => mounted.unmount(),
+            Leave::InUse => mounted.unmount_lazily(),
+            Leave::Waiting => mounted.abort(),
         });
         match unmounted.await? {
             Ok(()) => {}

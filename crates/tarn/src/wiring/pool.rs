@@ -1,6 +1,6 @@
 //! The pool in the binary's own words.
 
-use crate::control::report::{HistoryEntry, IoReport, PoolReport, PropertyReport, VdevReport};
+use crate::control::report::{HistoryEntry, IoReport, PoolReport, PropertyReport, QueueReport, VdevReport};
 use crate::error::usage;
 use crate::node::Memory;
 use crate::state::KnownPool;
@@ -208,12 +208,23 @@ pub async fn report(pool: &Pool, open_ms: u64) -> Result<PoolReport> {
 fn vdev(status: &VdevStatus) -> VdevReport {
     let operations = |kinds: &[Operation]| status.stats.as_ref().map(|s| io(s, kinds)).unwrap_or_default();
     let last = status.stats.as_ref().and_then(|s| s.last_error.as_ref());
+    let problem = match (&status.outage, last) {
+        (Some(outage), _) => Some(format!(
+            "{} since {}, {} calls wait: {}",
+            if outage.writes_only { "refuses writes" } else { "does not answer" },
+            tarn_pool::format_time(outage.since_ms),
+            outage.waiting,
+            outage.why
+        )),
+        (None, Some((text, ago_ms))) => Some(format!("{text} ({} s ago)", ago_ms / 1000)),
+        (None, None) => None,
+    };
     VdevReport {
         name: short(&status.url),
         guid: status.guid.0,
         url: status.url.clone(),
         state: format!("{:?}", status.state).to_uppercase(),
-        problem: last.map(|(text, ago_ms)| format!("{text} ({} s ago)", ago_ms / 1000)),
+        problem,
         size: status.capacity,
         allocated: status.allocated,
         free: status.free,
@@ -222,11 +233,26 @@ fn vdev(status: &VdevStatus) -> VdevReport {
         checksum_errors: status.checksum_errors,
         read: operations(READS),
         write: operations(WRITES),
+        queues: CLASSES.map(|kinds| status.stats.as_ref().map(|s| queue(s, kinds)).unwrap_or_default()),
     }
 }
 
 const READS: &[Operation] = &[Operation::Get, Operation::Head, Operation::List];
 const WRITES: &[Operation] = &[Operation::Put, Operation::Create, Operation::Delete];
+
+/// The classes of requests of `VdevReport::queues`.
+const CLASSES: [&[Operation]; 5] = [
+    &[Operation::Get],
+    &[Operation::Put, Operation::Create],
+    &[Operation::Delete],
+    &[Operation::List, Operation::Head],
+    &[Operation::Sync],
+];
+
+fn queue(stats: &StatsSnapshot, kinds: &[Operation]) -> QueueReport {
+    let of = || kinds.iter().filter_map(|kind| stats.operations.get(kind));
+    QueueReport { pending: of().map(|o| o.waiting).sum(), active: of().map(|o| o.in_flight).sum() }
+}
 
 /// Several kinds of requests as one: latencies are weighted by requests, percentiles are the worst.
 fn io(stats: &StatsSnapshot, kinds: &[Operation]) -> IoReport {

@@ -1,5 +1,5 @@
 use crate::context::Context;
-use crate::control::report::{IoReport, PoolReport, VdevReport};
+use crate::control::report::{IoReport, PoolReport, QueueReport, VdevReport};
 use crate::error::usage;
 use crate::table::{Cell, columns};
 use anyhow::Result;
@@ -21,6 +21,9 @@ pub struct Args {
     /// Show latencies
     #[arg(short = 'l')]
     latency: bool,
+    /// Show requests by class: how many wait for their turn, and how many are under way
+    #[arg(short = 'q')]
+    queues: bool,
     /// For scripts: no header, columns separated by one tab
     #[arg(short = 'H')]
     scripted: bool,
@@ -143,6 +146,9 @@ impl Args {
             ];
             row.extend(waits.map(Cell::Nanos));
         }
+        if self.queues {
+            row.extend(io.queues.iter().flat_map(|q| [Cell::Count(q.pending), Cell::Count(q.active)]));
+        }
         row
     }
 
@@ -191,6 +197,20 @@ impl Args {
                 ("", "write_p99_ns", "write"),
             ]);
         }
+        if self.queues {
+            heads.extend([
+                ("get", "get_pending", "pend"),
+                ("", "get_active", "activ"),
+                ("put", "put_pending", "pend"),
+                ("", "put_active", "activ"),
+                ("delete", "delete_pending", "pend"),
+                ("", "delete_active", "activ"),
+                ("list", "list_pending", "pend"),
+                ("", "list_active", "activ"),
+                ("sync", "sync_pending", "pend"),
+                ("", "sync_active", "activ"),
+            ]);
+        }
         heads
     }
 }
@@ -209,7 +229,12 @@ fn total(pool: &PoolReport) -> VdevReport {
             p99_ns: all().map(|io| io.p99_ns).max().unwrap_or(0),
         }
     };
-    VdevReport { read: sum(|v| &v.read), write: sum(|v| &v.write), ..VdevReport::default() }
+    let mut queues = [QueueReport::default(); 5];
+    for (class, one) in pool.vdevs.iter().flat_map(|vdev| vdev.queues.iter().enumerate()) {
+        queues[class].pending += one.pending;
+        queues[class].active += one.active;
+    }
+    VdevReport { read: sum(|v| &v.read), write: sum(|v| &v.write), queues, ..VdevReport::default() }
 }
 
 /// What was counted between two reports. A pool that was opened anew meanwhile counts from nothing.
@@ -249,13 +274,32 @@ mod tests {
     }
 
     #[test]
-    fn totals_and_differences_add_up() {
-        let vdev = |guid, operations, mean_ns| VdevReport {
-            guid,
-            read: IoReport { operations, bytes: operations * 10, mean_ns, p50_ns: mean_ns, p99_ns: mean_ns },
-            ..VdevReport::default()
+    fn queues_have_a_column_for_each_class_and_add_up() {
+        let queues = [1, 2, 3, 4, 5].map(|n| QueueReport { pending: n, active: 10 * n });
+        let vdev = VdevReport { queues, ..VdevReport::default() };
+        let pool = pool(1000, vec![vdev.clone(), vdev]);
+        let words: Vec<String> = words("");
+        let args = Args {
+            vdevs: false,
+            latency: false,
+            queues: true,
+            scripted: false,
+            exact: true,
+            skip_first: false,
+            json: true,
+            words,
         };
-        let pool = |open_ms, vdevs| PoolReport {
+        let row = args.row("tank", &total(&pool), 1.0, (0, None));
+        let shown: serde_json::Value = serde_json::from_str(&args.render(&[row]).unwrap()).unwrap();
+        for (n, class) in ["get", "put", "delete", "list", "sync"].into_iter().enumerate() {
+            let n = n as u64 + 1;
+            assert_eq!(shown[0][format!("{class}_pending")], 2 * n);
+            assert_eq!(shown[0][format!("{class}_active")], 20 * n);
+        }
+    }
+
+    fn pool(open_ms: u64, vdevs: Vec<VdevReport>) -> PoolReport {
+        PoolReport {
             name: "tank".into(),
             guid: 1,
             state: "ONLINE".into(),
@@ -268,6 +312,15 @@ mod tests {
             open_ms,
             vdevs,
             errors: vec![],
+        }
+    }
+
+    #[test]
+    fn totals_and_differences_add_up() {
+        let vdev = |guid, operations, mean_ns| VdevReport {
+            guid,
+            read: IoReport { operations, bytes: operations * 10, mean_ns, p50_ns: mean_ns, p99_ns: mean_ns },
+            ..VdevReport::default()
         };
         let before = pool(1000, vec![vdev(1, 100, 50)]);
         let now = pool(2000, vec![vdev(1, 130, 50), vdev(2, 10, 250)]);

@@ -1,0 +1,98 @@
+//! Uploads in parts that nobody finished: what a crash in the middle of a large PUT leaves at the store, invisible in
+//! listings and paid for.
+
+use super::S3Bucket;
+use super::ask::{Reply, element, elements};
+use super::errors::Answer;
+use crate::{Error, Operation, Result, UnfinishedUpload};
+
+/// Pages of one listing that are read at most; what they leave is found by the next.
+const PAGES: usize = 20;
+
+/// Where a listing goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Marker {
+    key: String,
+    upload: String,
+}
+
+impl S3Bucket {
+    /// Uploads below the bucket's prefix, by the keys that they are for, without those that are under way here.
+    pub(super) async fn list_uploads(&self) -> Result<Vec<UnfinishedUpload>> {
+        let mut found = Vec::new();
+        let mut marker = None;
+        for _ in 0..PAGES {
+            let text = self.uploads_page(marker.as_ref()).await?;
+            for upload in elements(&text, "Upload") {
+                let (Some(key), Some(id)) = (element(upload, "Key"), element(upload, "UploadId")) else {
+                    continue;
+                };
+                let Some(key) = key.strip_prefix(&self.prefix) else { continue };
+                if !self.live.lock().contains(&id) {
+                    found.push(UnfinishedUpload { key: key.to_string(), id });
+                }
+            }
+            marker = next(&text);
+            if marker.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn uploads_page(&self, marker: Option<&Marker>) -> Result<String> {
+        let mut query =
+            vec![("uploads".to_string(), String::new()), ("prefix".to_string(), self.prefix.clone())];
+        if let Some(Marker { key, upload }) = marker {
+            query.push(("key-marker".into(), key.clone()));
+            query.push(("upload-id-marker".into(), upload.clone()));
+        }
+        let failed = |why| Error::Io(format!("{}: unfinished uploads cannot be listed: {why}", self.url));
+        let Reply { status, text } = self.ask(query).await.map_err(failed)?;
+        match status {
+            200 => Ok(text),
+            _ => Err(self.explain_answer(Operation::List, "", &Answer::of_response(status, &text))),
+        }
+    }
+
+    pub(super) async fn abort_upload(&self, upload: &UnfinishedUpload) -> Result<()> {
+        use object_store::multipart::MultipartStore;
+        if self.live.lock().contains(&upload.id) {
+            return Ok(());
+        }
+        let path = self.path(&upload.key)?;
+        match self.store.abort_multipart(&path, &upload.id).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.explain(Operation::Delete, &upload.key, &e)),
+        }
+    }
+}
+
+fn next(text: &str) -> Option<Marker> {
+    if element(text, "IsTruncated")? != "true" {
+        return None;
+    }
+    let key = element(text, "NextKeyMarker").filter(|key| !key.is_empty())?;
+    Some(Marker { key, upload: element(text, "NextUploadIdMarker").unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_read() {
+        let text = "<?xml version=\"1.0\"?><ListMultipartUploadsResult><Bucket>b</Bucket><KeyMarker></KeyMarker>\
+            <NextKeyMarker>t/d/2&amp;</NextKeyMarker><NextUploadIdMarker>u2</NextUploadIdMarker>\
+            <MaxUploads>2</MaxUploads><IsTruncated>true</IsTruncated>\
+            <Upload><Key>t/d/1</Key><UploadId>u1</UploadId><Initiated>2026-01-01T00:00:00Z</Initiated></Upload>\
+            <Upload><Key>t/d/2&amp;</Key><UploadId>u2</UploadId></Upload></ListMultipartUploadsResult>";
+        let uploads = elements(text, "Upload");
+        assert_eq!(uploads.len(), 2);
+        assert_eq!(element(uploads[1], "Key").unwrap(), "t/d/2&");
+        assert_eq!(element(uploads[0], "UploadId").unwrap(), "u1");
+        assert_eq!(next(text), Some(Marker { key: "t/d/2&".into(), upload: "u2".into() }));
+        assert_eq!(next(&text.replace("true", "false")), None);
+        assert!(elements("<Upload><Key>", "Upload").is_empty());
+    }
+}
