@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn a_configuration_that_cannot_be_is_refused() {
         assert_eq!(config().problem(), None);
-        let wrong: [(&str, fn(&mut PoolConfig)); 12] = [
+        type Change = fn(&mut PoolConfig);
+        let wrong: [(&str, Change); 12] = [
             ("name", |c| c.name = "../tank".into()),
             ("epoch", |c| c.epoch = Epoch(u64::MAX)),
             ("generation", |c| c.generation = u64::MAX),
@@ -183,7 +184,7 @@ mod tests {
             ("tank", |c| c.datasets[1].name = "tank".into()),
             ("number", |c| c.next_dataset = 2),
             ("no vdev", |c| c.datasets[1].metadata_vdevs = vec![VdevGuid(9)]),
-            ("larger", |c| drop(c.datasets[1].stored.insert(VdevId(0), u64::MAX))),
+            ("larger", |c| c.datasets[1].stored = BTreeMap::from([(VdevId(0), u64::MAX)])),
         ];
         for (word, change) in wrong {
             let mut changed = config();
