@@ -100,7 +100,7 @@ async fn an_upload_that_is_given_up_is_ended() {
 #[tokio::test]
 async fn an_upload_that_a_crash_left_is_found_and_ended() {
     let Some(server) = Server::start() else { return };
-    let (url, options) = (server.bucket("left", "tarn"), server.options());
+    let (url, options) = (server.bucket("left", "/tarn"), server.options());
     let uploads = server.dir("left").join(".sgwtmp/multipart");
     let bucket = open(&url, &options).unwrap();
     assert_eq!(bucket.uploads().await.unwrap(), []);
