@@ -31,9 +31,9 @@ mod label;
 mod metadata;
 mod neighbours;
 mod open;
+mod outage;
 #[doc(hidden)]
 pub mod parsers;
-mod outage;
 mod pool;
 mod props;
 mod read;
