@@ -42,6 +42,7 @@ ROWS = [
     ("ownership", "one host at a time"),
     ("cli", "verbs, columns and bad input"),
     ("s3", "a pool on an S3 server"),
+    ("sim", "seeds of faults and crashes against a model"),
 ]
 
 

@@ -24,6 +24,8 @@ pub struct Database {
     store: Arc<dyn ObjectStore>,
     cache_bytes: u64,
     db: RwLock<Arc<Db>>,
+    /// Opening it anew: one at a time, as each opening fences the one before.
+    reopening: tokio::sync::Mutex<()>,
     /// Point gets and scans, for the proof that hot calls make none.
     pub reads: AtomicU64,
 }
@@ -103,7 +105,8 @@ impl Database {
     /// Opens the database, which fences every earlier owner. `cache_bytes` bounds its block cache.
     pub async fn open(store: Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Database, DbError> {
         let db = Self::build(&store, cache_bytes).await?;
-        Ok(Database { store, cache_bytes, db: RwLock::new(Arc::new(db)), reads: AtomicU64::new(0) })
+        let (db, reopening) = (RwLock::new(Arc::new(db)), Default::default());
+        Ok(Database { store, cache_bytes, db, reopening, reads: AtomicU64::new(0) })
     }
 
     async fn build(store: &Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Db, DbError> {
@@ -118,8 +121,14 @@ impl Database {
         self.db.read().clone()
     }
 
+    /// Whether a failure has closed the database: nothing can be read or written until [`Database::reopen`].
+    pub fn is_closed(&self) -> bool {
+        self.db().status().close_reason.is_some()
+    }
+
     /// Opens the database anew after [`DbError::Failed`] closed it.
     pub async fn reopen(&self) -> Result<(), DbError> {
+        let _one = self.reopening.lock().await;
         let old = self.db();
         if old.status().close_reason.is_none() {
             return Ok(());
@@ -223,5 +232,26 @@ impl Snapshot {
 impl Database {
     pub async fn snapshot(&self) -> Result<Snapshot, FsError> {
         Ok(Snapshot(self.db().snapshot().map_err(DbError::from)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key;
+
+    #[tokio::test]
+    async fn several_may_open_it_anew_at_once() {
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let database = Database::open(store, 1 << 20).await.expect("a new database");
+        let row = (key::super_row(), Some(Bytes::from_static(b"row")));
+        database.commit(std::slice::from_ref(&row)).await.expect("a row");
+        database.db().close().await.expect("closed behind its back");
+        assert!(database.is_closed() && database.get(&row.0).await.is_err());
+        let (first, second) = tokio::join!(database.reopen(), database.reopen());
+        first.and(second).expect("open again");
+        assert!(!database.is_closed());
+        assert_eq!(database.get(&row.0).await.expect("a read"), row.1);
+        database.commit(&[row]).await.expect("nobody was fenced");
     }
 }

@@ -171,8 +171,6 @@ pub struct Mdt {
     reaper: reap::Reaper,
     reclaimer: reclaim::Reclaimer,
     compactor: compact::Compactor,
-    /// Grants of earlier sessions under which segments may lie that nobody committed.
-    old_grants: Mutex<Vec<tarn_base::Grant>>,
     counters: Counters,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
@@ -313,6 +311,7 @@ impl Mdt {
     fn follow(&self, effect: Effect, txg: Txg) {
         match effect {
             Effect::Orphaned(ino) => self.hold(ino, true),
+            Effect::Named(ino) => self.named(ino),
             Effect::Freed { freed_ms, segment, size } => {
                 self.compactor.forget(segment);
                 self.reclaimer.add(freed_ms, segment, size, txg);
@@ -341,13 +340,34 @@ impl Mdt {
         for key in keys {
             loop {
                 let retirements = self.rows.retirements(&key);
-                let row = self.db.get(&key).await?;
+                let row = self.reading(|| self.db.get(&key)).await?;
                 if self.rows.insert_loaded(key.clone(), row, retirements, loaded) {
                     break;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Reads from the database. A failure of a background task of its may have closed it when there is no txg to write
+    /// that would open it anew.
+    async fn reading<T, F: Future<Output = Result<T, db::DbError>>>(
+        &self,
+        read: impl Fn() -> F,
+    ) -> Result<T, FsError> {
+        match read().await {
+            Err(db::DbError::Failed(_)) if self.db.is_closed() && !self.stop_txgs.is_cancelled() => {
+                self.reopen_database().await?;
+                Ok(read().await?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Opens the database anew, which fences whoever has it: only for who still has the pool.
+    pub(crate) async fn reopen_database(&self) -> Result<(), FsError> {
+        self.pool.confirm_authority().await.map_err(pool_error)?;
+        Ok(self.db.reopen().await?)
     }
 
     /// Up to `limit` live rows of `start..end`, in order, uncommitted changes included.
@@ -363,7 +383,7 @@ impl Mdt {
             // Changes first: a txg that becomes durable between the two reads is then seen twice, never missed.
             let changed = self.rows.changed_in(&from, end);
             let room = limit - out.len();
-            let stored = self.db.scan(&from, end, room.saturating_add(1)).await?;
+            let stored = self.reading(|| self.db.scan(&from, end, room.saturating_add(1))).await?;
             // Beyond the last row that the database gave there may be more of its rows, so only what lies before
             // it is known to be complete.
             let whole = stored.len() <= room;
@@ -376,5 +396,32 @@ impl Mdt {
         }
         out.truncate(limit);
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarn_base::SystemClock;
+    use tarn_pool::{CreateSpec, HostId};
+
+    #[tokio::test]
+    async fn a_read_opens_a_database_anew_that_a_failure_has_closed() {
+        let spec = CreateSpec {
+            name: "tank".into(),
+            urls: vec!["mem://mdt-closed-database".into()],
+            properties: BTreeMap::new(),
+            root_properties: BTreeMap::new(),
+            host: HostId { id: 7, name: "here".into() },
+            force: false,
+        };
+        let pool = Pool::create(spec).await.expect("pool");
+        let options = MdtOptions::new(Arc::new(SystemClock::default()));
+        let mdt = Mdt::open(pool, DatasetId(1), options).await.expect("dataset");
+        mdt.db.close().await.expect("closed behind its back");
+        // There is no change that a txg would have to write.
+        assert_eq!(mdt.lookup(Ino::ROOT, b"absent").wait().await, Err(FsError::NotFound));
+        assert!(!mdt.db.is_closed());
+        mdt.close().await.expect("close");
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tarn_base::posix::FileKind;
-use tarn_base::{Clock, DatasetId, FsError, Ino, Txg};
+use tarn_base::{Clock, DatasetId, FsError, Grant, Ino, Txg};
 use tarn_pool::Pool;
 use tokio_util::sync::CancellationToken;
 
@@ -77,7 +77,6 @@ impl Mdt {
             reaper: Reaper::default(),
             reclaimer: Reclaimer::default(),
             compactor: Compactor::default(),
-            old_grants: Mutex::new(Vec::new()),
             counters: Counters::default(),
             clock: options.clock,
             stop: CancellationToken::new(),
@@ -131,14 +130,10 @@ impl Mdt {
             }
         }
         self.pool.set_booked(self.dataset, stored);
-        let mut grants = Vec::new();
-        for (_, row) in self.rows_of(table::GRANT).await? {
-            grants.push(phys::decode::<GrantPhys>("grant", &row).map_err(no_stop)?.grant);
-        }
-        *self.old_grants.lock() = grants;
+        let grants = self.open_grants().await?;
         let mdt = self.clone();
         self.spawn(async move {
-            let tidy = async { mdt.sweep().await.and(mdt.find_thin().await) };
+            let tidy = async { mdt.sweep(grants).await.and(mdt.find_thin().await) };
             let swept = tokio::select! {
                 done = tidy => done,
                 _ = mdt.stop.cancelled() => Ok(()),
@@ -150,10 +145,16 @@ impl Mdt {
         Ok(())
     }
 
-    /// Deletes segments that were written under open grants of an earlier session but never committed. The grants
-    /// stay open: an owner that was taken over may still have a segment on its way, so closing looks once more.
-    async fn sweep(self: &Arc<Self>) -> Result<(), FsError> {
-        let grants = self.old_grants.lock().clone();
+    async fn open_grants(&self) -> Result<Vec<Grant>, FsError> {
+        let rows = self.rows_of(table::GRANT).await?;
+        let grant = |(_, row): &(key::Key, bytes::Bytes)| phys::decode::<GrantPhys>("grant", row);
+        rows.iter().map(|row| Ok(grant(row).map_err(no_stop)?.grant)).collect()
+    }
+
+    /// Deletes segments that were written under open grants but never committed, when nobody writes under them. The
+    /// grants stay open: an owner that was taken over may still have a segment on its way, so closing looks once more,
+    /// and at its own grants too: a PUT that was given up may have been done.
+    async fn sweep(self: &Arc<Self>, grants: Vec<Grant>) -> Result<(), FsError> {
         for grant in grants {
             let mut orphans = Vec::new();
             for (id, _) in self.pool.list_grant(grant).await.map_err(pool_error)? {
@@ -205,7 +206,10 @@ impl Mdt {
             let _ = task.await;
         }
         // No segment is on its way any more, so nothing will have to be looked for.
-        let swept = self.sweep().await;
+        let swept = match self.open_grants().await {
+            Ok(grants) => self.sweep(grants).await,
+            Err(error) => Err(error),
+        };
         let closed = match swept {
             Ok(()) => self.close_grants().await,
             // They stay open, and the next open looks again.

@@ -5,7 +5,7 @@ mod world;
 use std::collections::BTreeMap;
 use tarn_base::{FsError, Ino};
 use tarn_mdt::Share;
-use world::World;
+use world::{DATASET, World};
 
 const RECORD: usize = 4096;
 
@@ -231,4 +231,21 @@ async fn random_data_matches_a_model() {
         w.assert_clean().await;
         w.mdt.close().await.expect("close");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_that_was_written_and_given_up_is_gone_after_a_clean_close() {
+    let mut w = World::new().await;
+    let ino = w.file(Ino::ROOT, "f").await;
+    w.write(&[(ino, 0, 1)], 4096).await;
+    // The PUT was done, its answer was lost, and whoever sent it took another number.
+    let id = w.segment().await;
+    let mut builder = tarn_pool::SegmentBuilder::new(id);
+    let owner = tarn_base::RecordOwner { dataset: DATASET, ino, record: 1 };
+    let checksum = w.mdt.properties().checksum;
+    builder.add(owner, vec![2; 4096].into(), tarn_base::Compression::Off, checksum, tarn_base::Txg(0));
+    w.pool.put_segment(builder.finish()).await.expect("put");
+    w.reopen().await;
+    w.assert_clean().await;
+    assert_eq!(w.read(ino, 0).await, Some(1));
 }

@@ -211,6 +211,11 @@ impl Pool {
         self.gate.check(false).await
     }
 
+    /// The same, asked now: before whatever would put another holder out.
+    pub async fn confirm_authority(&self) -> Result<()> {
+        self.gate.check(true).await
+    }
+
     /// The top-level vdev that the next segment of `bytes` should go to: weighted round-robin by free space and
     /// health, so that buckets carry equal load. [`Error::NoSpace`] when none has room beyond its slop.
     pub fn place(&self, bytes: u64) -> Result<VdevId> {
