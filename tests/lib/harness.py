@@ -44,6 +44,7 @@ ROWS = [
     ("s3", "a pool on an S3 server"),
     ("input", "wrong input: one clear line, nothing half made"),
     ("faults", "buckets that fail under load"),
+    ("sim", "seeds of faults and crashes against a model"),
 ]
 
 

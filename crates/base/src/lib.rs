@@ -8,6 +8,7 @@ pub mod block;
 pub mod clock;
 pub mod id;
 pub mod posix;
+pub mod sabotage;
 
 pub use answer::Answer;
 pub use block::{BlockPtr, Checksum, ChecksumKind, Compression, RecordOwner};

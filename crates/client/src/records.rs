@@ -5,6 +5,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::{BlockPtr, ChecksumKind, Compression, FsError, RecordOwner, SegmentId, Txg, VdevId};
 use tarn_pool::{Caching, Error, Pool, SegmentBuilder, Space};
 
@@ -86,7 +87,7 @@ impl Records for PoolRecords {
         self.segment_size.store(self.pool.segment_size(), Ordering::Relaxed);
         Box::pin(async move {
             // Compression and checksums take milliseconds: not on a thread that others wait for.
-            let pack = tokio::task::spawn_blocking(move || {
+            let pack = tarn_pool::offload(move || {
                 let mut builder = SegmentBuilder::new(id);
                 let mut ptrs = Vec::with_capacity(records.len());
                 for (owner, logical) in records {
@@ -97,6 +98,10 @@ impl Records for PoolRecords {
             });
             let (body, ptrs) =
                 pack.await.map_err(|e| Error::Usage(format!("packing segment {id} failed: {e}")))?;
+            if sabotage::on(Sabotage::CommitBeforePut) {
+                tokio::spawn(async move { self.pool.put_segment(body).await });
+                return Ok(ptrs);
+            }
             self.pool.put_segment(body).await?;
             Ok(ptrs)
         })

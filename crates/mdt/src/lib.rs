@@ -316,6 +316,7 @@ impl Mdt {
     fn follow(&self, effect: Effect, txg: Txg) {
         match effect {
             Effect::Orphaned(ino) => self.hold(ino, true),
+            Effect::Named(ino) => self.named(ino),
             Effect::Freed { freed_ms, segment, size } => {
                 self.compactor.forget(segment);
                 self.reclaimer.add(freed_ms, segment, size, txg);

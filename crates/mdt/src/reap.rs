@@ -56,6 +56,13 @@ impl Mdt {
         entry.orphan |= orphan;
     }
 
+    /// An inode without names has one again: its last close is no reason to free it.
+    pub(crate) fn named(&self, ino: Ino) {
+        if let Some(entry) = self.open_inodes.lock().get_mut(&ino) {
+            entry.orphan = false;
+        }
+    }
+
     pub fn close_inode(&self, ino: Ino) {
         let mut open = self.open_inodes.lock();
         let Some(entry) = open.get_mut(&ino) else { return };

@@ -10,6 +10,7 @@ use crate::key::{self, Key};
 use crate::phys::{Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
 use crate::rows::{Loaded, Row, RowStore};
 use std::collections::BTreeMap;
+use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::{FsError, Ino, SegmentId, Timespec, Txg, VdevId};
 
 /// What must happen once an operation's rows are in the open txg.
@@ -17,6 +18,8 @@ use tarn_base::{FsError, Ino, SegmentId, Timespec, Txg, VdevId};
 pub enum Effect {
     /// The inode has lost its last name: whoever took it holds it, and it is freed when nobody has it open.
     Orphaned(Ino),
+    /// An inode without names has one again.
+    Named(Ino),
     /// The segment holds nothing any more: its object may go when the time comes.
     Freed { freed_ms: u64, segment: SegmentId, size: u64 },
     /// The segment's share of live bytes has fallen.
@@ -149,7 +152,8 @@ impl<'a> Tx<'a> {
     pub(crate) fn settle(&mut self) {
         let freed_ms = self.now_ms();
         for (id, row) in std::mem::take(&mut self.segments) {
-            if row.live == 0 {
+            let dead = row.live == 0;
+            if dead || row.live < row.size && sabotage::on(Sabotage::ReclaimLive) {
                 self.delete(key::segment(id));
                 self.put(key::reclaim(freed_ms, id), encode(&crate::phys::ReclaimPhys { size: row.size }));
                 self.count_stored(id, -(row.size as i64));

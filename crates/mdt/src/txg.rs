@@ -23,6 +23,7 @@ use crate::{Mdt, key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::{FsError, Txg};
 use tokio::sync::{Notify, watch};
 
@@ -200,8 +201,12 @@ impl Mdt {
 
     async fn write_txg(&self, changes: &[(key::Key, crate::rows::Row)]) -> Result<(), FsError> {
         self.pool.check_authority().await.map_err(crate::pool_error)?;
-        self.pool.sync().await.map_err(crate::pool_error)?;
+        let late = sabotage::on(Sabotage::CommitBeforeSync);
+        if !late {
+            self.pool.sync().await.map_err(crate::pool_error)?;
+        }
         match self.db.commit(changes).await {
+            Ok(()) if late => self.pool.sync().await.map_err(crate::pool_error),
             Ok(()) => Ok(()),
             Err(error) => {
                 let error = FsError::from(error);

@@ -180,6 +180,26 @@ async fn attributes_and_acls_follow_each_other() {
     w.assert_clean().await;
 }
 
+/// What was without a name, was named, closed and opened again is an open file like any other when it loses that name.
+#[tokio::test]
+async fn a_file_that_was_named_late_is_not_freed_while_it_is_open() {
+    let w = World::new().await;
+    let ino = w.mdt.create_unnamed(ROOT, Ino::ROOT, 0o644).wait().await.expect("unnamed").ino;
+    w.mdt.link(ino, Ino::ROOT, b"late").wait().await.expect("named");
+    w.mdt.close_inode(ino);
+    // Nothing waits from here to the loss of the name, so what runs in the background sees them together.
+    now(w.mdt.open_inode(ino)).expect("open");
+    let gone = now(w.mdt.unlink(Ino::ROOT, b"late")).expect("unlink");
+    assert_eq!(gone, Some(ino));
+    w.mdt.close_inode(ino);
+    w.mdt.sync().await.expect("sync");
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert_eq!(w.attr(ino).await.map(|attr| attr.nlink), Ok(0));
+    w.mdt.close_inode(ino);
+    w.until("it is freed", async |w| w.attr(ino).await == Err(FsError::Stale)).await;
+    w.assert_clean().await;
+}
+
 /// Random operations against a model in memory, with crashes: after one, the state is that of the last sync or
 /// of a later moment, and everything checks out.
 #[tokio::test(flavor = "multi_thread")]

@@ -30,6 +30,7 @@ mod import;
 mod label;
 mod metadata;
 mod neighbours;
+mod offload;
 mod open;
 mod outage;
 #[doc(hidden)]
@@ -55,6 +56,7 @@ pub use error::{Error, Result};
 pub use history::HistoryEntry;
 pub use import::{FoundPool, ImportOptions};
 pub use label::{HostId, LABEL_VERSION};
+pub use offload::offload;
 pub use pool::{Caching, Pool, Space};
 pub use props::{Editable, PROPERTIES, PropertyInfo, PropertyValue, check_property, property_info};
 pub use segment::{ALIGN, SegmentBody, SegmentBuilder, SegmentEntry, SegmentTrailer};

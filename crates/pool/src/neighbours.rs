@@ -143,7 +143,7 @@ impl Pool {
         let Ok(body) = vdev.get_whole(&segment_key(segment)).await else { return none() };
         self.neighbours.fetched(body.len() as u64);
         let (pool, wanted) = (self.clone(), members.to_vec());
-        let unpacked = tokio::task::spawn_blocking(move || {
+        let unpacked = crate::offload(move || {
             pool.take_in(segment, &body, &wanted);
             wanted.iter().map(|ptr| part(&body, ptr)).collect()
         });

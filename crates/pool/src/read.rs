@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tarn_base::block::flag;
+use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::{BlockPtr, Checksum, Compression, SegmentId};
 
 /// Most bytes that are fetched needlessly between two records of one GET.
@@ -84,7 +85,8 @@ fn readable(ptr: &BlockPtr) -> Result<()> {
 
 /// Verifies and unpacks one record; `None` when it is not what was written.
 pub(crate) fn unpack(ptr: &BlockPtr, stored: Bytes, form: Form) -> Option<Bytes> {
-    if stored.len() != ptr.stored as usize || !checksum::verify(&ptr.checksum, &stored) {
+    let right = checksum::verify(&ptr.checksum, &stored) || sabotage::on(Sabotage::TrustReads);
+    if stored.len() != ptr.stored as usize || !right {
         return None;
     }
     match (form, ptr.compression) {
@@ -268,7 +270,7 @@ impl Pool {
         } else {
             let members = members.to_vec();
             let count = members.len();
-            tokio::task::spawn_blocking(move || work(&members)).await.unwrap_or_else(|_| vec![None; count])
+            crate::offload(move || work(&members)).await.unwrap_or_else(|_| vec![None; count])
         };
         let mut results = Vec::with_capacity(members.len());
         for (ptr, bytes) in members.iter().zip(unpacked) {

@@ -24,7 +24,6 @@ use crate::aws::Environment;
 use crate::error::object;
 use crate::key::check;
 use crate::local::LocalBucket;
-use crate::memory::MemoryBucket;
 use crate::s3::S3Bucket;
 use crate::store::body_len;
 use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, UnfinishedUpload};
@@ -90,7 +89,7 @@ pub fn open(url: &str, options: &OpenOptions) -> Result<Arc<Guarded>> {
             (Arc::new(s3), DEFAULT_CONCURRENCY_S3)
         }
         Location::Local(path) => (Arc::new(LocalBucket::open(&path)?), DEFAULT_CONCURRENCY_LOCAL),
-        Location::Memory(name) => (Arc::new(MemoryBucket::named(&name)), DEFAULT_CONCURRENCY_LOCAL),
+        Location::Memory(name) => (crate::memory::open(&name), DEFAULT_CONCURRENCY_LOCAL),
     };
     let concurrency = Some(options.concurrency.unwrap_or(concurrency));
     Ok(Guarded::new(bucket, &OpenOptions { concurrency, ..options.clone() }))

@@ -3,7 +3,7 @@
 use super::lookup::directory;
 use crate::acl::{self, Acl};
 use crate::phys::{InodePhys, inode_flag};
-use crate::tx::Tx;
+use crate::tx::{Effect, Tx};
 use crate::{Mdt, Outcome, Stop, key, names};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -81,6 +81,7 @@ impl Mdt {
             }
             if inode.nlink == 0 {
                 tx.delete(key::orphan(ino));
+                tx.effects.push(Effect::Named(ino));
             }
             inode.nlink += 1;
             inode.ctime = tx.now;

@@ -22,6 +22,7 @@ use crate::{Error, Result};
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tarn_base::Epoch;
+use tarn_base::sabotage::{self, Sabotage};
 
 /// The authority is asked at most this often, except before a label is written.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
@@ -78,6 +79,9 @@ impl Gate {
         let mut checked = self.checked.lock().await;
         if !now && checked.elapsed() < CHECK_EVERY {
             return self.pass();
+        }
+        if sabotage::on(Sabotage::IgnoreEpochs) {
+            return Ok(());
         }
         let result = self.authority.check().await;
         match &result {
