@@ -130,7 +130,7 @@ async fn an_upload_that_a_crash_left_is_found_and_ended() {
     let found = bucket.uploads().await.unwrap();
     assert!(!found.is_empty() && found.iter().all(|upload| upload.key == "d/large"), "{found:?}");
     // Who is elsewhere in the bucket has nothing to do with it.
-    let neighbour = open(&server.bucket("left", "other"), &options).unwrap();
+    let neighbour = open(&server.bucket("left", "/other"), &options).unwrap();
     assert_eq!(neighbour.uploads().await.unwrap(), []);
     for upload in &found {
         bucket.end_upload(upload).await.unwrap();
