@@ -152,7 +152,7 @@ def hybrid(t):
     for path, size in ((large, len(content)), (small, len(content) // 2)):
         with open(path, "wb") as file:
             file.write(content[:size])
-    pool.remount_cold("hybrid_io=4M")
+    pool.remount_cold("-o", "hybrid_io=4M")
 
     def asked(fd, at):
         """Requests that reach the daemon when the same page is read four times."""
@@ -182,7 +182,7 @@ def hybrid(t):
     os.close(fd)
     t.check(opened(large) == 0, "the second pass went around the page cache")
     t.check(opened(small) == 0, "a smaller file went around the page cache")
-    pool.remount_cold("hybrid_io=4M")
+    pool.remount_cold("-o", "hybrid_io=4M")
     t.check(opened(large, os.O_RDWR) == 0, "a writer went around the page cache")
-    pool.remount_cold("hybrid_io=off")
+    pool.remount_cold("-o", "hybrid_io=off")
     t.check(opened(large) == 0, "hybrid_io=off went around the page cache")
