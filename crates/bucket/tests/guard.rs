@@ -47,6 +47,15 @@ async fn what_may_pass_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_check_passes_over_a_failure_and_not_over_several() {
+    let (faults, bucket) = guarded("check", &OpenOptions::default());
+    faults.script(Operation::List, "", 2, Fault::Fail);
+    bucket.check().await.unwrap();
+    faults.script(Operation::List, "", 3, Fault::Fail);
+    assert!(matches!(bucket.check().await, Err(Error::Io(_))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn answers_are_not_tried_again() {
     let (faults, bucket) = guarded("answers", &OpenOptions::default());
     faults.script(Operation::Put, "", 1, Fault::NoSpace);

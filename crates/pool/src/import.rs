@@ -242,6 +242,10 @@ fn select(
         .collect();
     match (&wanted[..], name_or_guid) {
         ([guid], _) => match candidates.remove(guid) {
+            // What kept a bucket from being used says more than that one is missing.
+            Some(candidate) if candidate.problem().is_some() && !problems.is_empty() => {
+                Err(usage(problems.join("; ")))
+            }
             Some(candidate) => Ok(candidate),
             None => Err(usage("no pool found")),
         },

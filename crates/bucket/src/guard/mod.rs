@@ -55,6 +55,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const DELETE_BATCH: usize = 1000;
 /// How long [`Guarded::check`] waits.
 const CHECK_LIMIT: Duration = Duration::from_secs(10);
+/// How often it is asked, and how long after a failure that may pass.
+const CHECK_TRIES: u32 = 3;
+const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
 /// How a bucket is opened. The default is right for a pool.
 #[derive(Clone)]
@@ -164,7 +167,14 @@ impl Guarded {
         let limit = CHECK_LIMIT.min(Duration::from_millis(self.deadline.load(Relaxed)));
         // A folder that nobody uses: a bucket is not listed for being asked.
         let asked = async {
-            self.inner.list_page("tarn-check", None).await?;
+            let mut tries = 1;
+            while let Err(error) = self.inner.list_page("tarn-check", None).await {
+                if tries == CHECK_TRIES || !error.is_transient() {
+                    return Err(error);
+                }
+                tries += 1;
+                tokio::time::sleep(CHECK_PAUSE).await;
+            }
             // A web server may answer whatever it is asked for.
             match self.inner.head(&format!("tarn-check/{:016x}", rand::random::<u64>())).await {
                 Ok(_) => Err(Error::Config(format!(
