@@ -3,6 +3,7 @@ a log. A test that hangs in a call on the mount can so be ended from outside, mo
 import contextlib
 import hashlib
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 WORK = os.path.join(REPO, ".test")
 MEMORY = os.path.join(REPO, ".accept")
-
 
 
 def world_root():
@@ -288,6 +288,7 @@ def run_one(test, long):
 def run_all(tests, long, resume, totals):
     key = sources_key() if resume else None
     counts = {"pass": 0, "fail": 0, "skip": 0}
+    failures = []
     row = None
     for test in tests:
         if os.environ.get("TARN_TEST_DIR") and test.needs != "dir":
@@ -308,13 +309,14 @@ def run_all(tests, long, resume, totals):
             for line in lines[-30:]:
                 print(f"      | {line}", flush=True)
             print(f"      (all of it: {os.path.join(WORK, 'logs', test.name)}.log)", flush=True)
+            failures.append([test.name, text, lines[-12:]])
         if verdict == "pass" and resume:
             remember(test, key)
     if counts["skip"]:
         print(f"{counts['skip']} skipped: this machine cannot run them")
     if totals:
-        with open(totals, "a") as file:
-            file.write(f"{counts['pass']} {counts['fail']}\n")
+        with open(totals, "w") as file:
+            json.dump({"passed": counts["pass"], "failures": failures}, file)
     else:
         print(f"{counts['pass']} passed, {counts['fail']} failed")
     return 1 if counts["fail"] else 0
