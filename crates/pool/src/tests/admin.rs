@@ -170,6 +170,13 @@ async fn missing_doubled_and_newer_buckets_are_refused() {
     let refusal = text(Pool::import(&urls[..1], None, options(1)).await);
     assert!(refusal.contains("2 of 3 vdevs not found") && refusal.contains(&urls[2]), "{refusal}");
     assert!(Pool::scan(&urls[..1]).await.unwrap().0[0].problem.is_some());
+    // A bucket that was named is not missing: it is said what is wrong with it.
+    let label = get(&urls[1], crate::label::KEY).await;
+    set(&urls[1], crate::label::KEY, b"no label".to_vec()).await;
+    let refusal = text(Pool::import(&urls, None, options(1)).await);
+    assert!(refusal.contains(&urls[1]) && refusal.contains("label is damaged"), "{refusal}");
+    assert!(!refusal.contains("name their buckets"), "{refusal}");
+    set(&urls[1], crate::label::KEY, label).await;
 
     let copy = root.path().join("copy");
     copy_tree(urls[1].as_ref(), &copy);
