@@ -33,6 +33,17 @@ class Meter:
         return Moved(size / seconds, (busy() - self.busy) * GIB / size)
 
 
+def settle(limit=60):
+    """Waits until the machine is nearly idle, `limit` seconds at the most: what an earlier row left to do, such as to
+    delete what it wrote, is not the next one's."""
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        before = busy()
+        time.sleep(0.5)
+        if busy() - before < 0.1:
+            return
+
+
 def reachable(*costs):
     """Bytes a second if processors do nothing but work of these costs, and never wait."""
     return CORES * GIB / sum(costs)
