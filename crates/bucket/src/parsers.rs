@@ -10,6 +10,7 @@ pub const PARSERS: &[Parser] = &[
     ("bucket-url", url),
     ("bucket-key", |bytes| std::str::from_utf8(bytes).is_ok_and(|text| key::check("bucket", text).is_ok())),
     ("bucket-s3-answer", s3::parses_answer),
+    ("bucket-s3-head", s3::parses_head),
     ("bucket-profile", |bytes| std::str::from_utf8(bytes).is_ok_and(aws::parses_profile)),
 ];
 

@@ -4,6 +4,7 @@
 //! tried again and for how long, and must see each failure to do so.
 
 mod ask;
+mod direct;
 mod errors;
 mod keeps;
 mod uploads;
@@ -14,10 +15,11 @@ use crate::store::body_len;
 use crate::url::{Location, S3Location};
 use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, UnfinishedUpload, key};
 use bytes::Bytes;
+pub(crate) use direct::parses_head;
 use errors::Answer;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::aws::AmazonS3;
-use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
+use object_store::client::{HttpClient, HttpConnector};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
@@ -40,10 +42,14 @@ const PARTS_AT_ONCE: usize = 8;
 /// How often an upload that was given up is ended, and how long after one another, until the store knows it not.
 const ABORT_TRIES: usize = 4;
 const ABORT_PAUSE: Duration = Duration::from_secs(1);
+/// A piece of a body of so many bytes is not a part of the library's memory: it came from [`direct`], and stays as it is.
+const WHOLE: usize = 512 << 10;
 /// An object that is longer than wanted by more bytes than this is not read to its end.
 const REST_MAX: u64 = 256 << 10;
 /// Connections kept open to the store while nothing uses them.
 const IDLE_CONNECTIONS: usize = 512;
+/// How long such a connection is kept.
+const IDLE_LIMIT: Duration = Duration::from_secs(30);
 /// No request takes longer, whoever waits for it.
 const REQUEST_LIMIT: Duration = Duration::from_secs(300);
 /// How long a connection may take to open.
@@ -74,13 +80,19 @@ impl S3Bucket {
             .with_connect_timeout(CONNECT_LIMIT)
             .with_timeout(REQUEST_LIMIT)
             .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .with_pool_idle_timeout(Duration::from_secs(30));
+            .with_pool_idle_timeout(IDLE_LIMIT);
+        let connector = direct::Connector {
+            connect_limit: CONNECT_LIMIT,
+            request_limit: REQUEST_LIMIT,
+            idle_limit: IDLE_LIMIT,
+            idle_connections: IDLE_CONNECTIONS,
+        };
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let http = ReqwestConnector::default()
-            .connect(&client)
-            .map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
+        let http =
+            connector.connect(&client).map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
         let store = builder
             .with_client_options(client)
+            .with_http_connector(connector)
             .with_retry(retry)
             .build()
             .map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
@@ -135,15 +147,20 @@ impl S3Bucket {
         let len = (result.range.end - result.range.start).min(most) as usize;
         let wrong =
             |got: usize| Error::Io(format!("{}: {key}: the body ended at {got} of {len} bytes", self.url));
-        let mut body = Buffer::new(len);
+        let mut body = None;
         let mut filled = 0;
         let mut pieces = result.into_stream();
         while let Some(piece) = pieces.next().await {
             let mut piece = piece.map_err(|e| self.explain(Operation::Get, key, &e))?;
+            if filled == 0 && len >= WHOLE && piece.len() >= len {
+                piece.truncate(len);
+                return Ok(piece);
+            }
             if most < u64::MAX {
                 piece.truncate(len - filled);
             }
             let place = body
+                .get_or_insert_with(|| Buffer::new(len))
                 .as_mut()
                 .get_mut(filled..filled + piece.len())
                 .ok_or_else(|| wrong(filled + piece.len()))?;
@@ -153,7 +170,7 @@ impl S3Bucket {
         if filled != len {
             return Err(wrong(filled));
         }
-        Ok(body.freeze())
+        Ok(body.map_or_else(Bytes::new, Buffer::freeze))
     }
 
     async fn put_in_parts(&self, path: &Path, key: &str, body: Vec<Bytes>) -> Result<()> {
