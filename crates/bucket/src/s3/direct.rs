@@ -31,7 +31,7 @@ const HEADERS_MAX: usize = 64;
 const BODY_MAX: usize = 32 << 20;
 
 /// Makes clients that read objects directly and leave the rest to the library's.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Connector {
     pub connect_limit: Duration,
     pub request_limit: Duration,
@@ -45,9 +45,7 @@ impl HttpConnector for Connector {
         if proxy_is_set() {
             return Ok(library);
         }
-        let Connector { connect_limit, request_limit, idle_limit, idle_connections } = *self;
-        let limits = Connector { connect_limit, request_limit, idle_limit, idle_connections };
-        Ok(HttpClient::new(Client { library, limits, idle: Mutex::default() }))
+        Ok(HttpClient::new(Client { library, limits: *self, idle: Mutex::default() }))
     }
 }
 
