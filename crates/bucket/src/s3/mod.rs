@@ -28,7 +28,6 @@ use object_store::{
     RetryConfig,
 };
 use parking_lot::Mutex;
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,8 +64,8 @@ pub struct S3Bucket {
     store: Arc<AmazonS3>,
     /// For the requests that `object_store` does not have.
     http: HttpClient,
-    /// Ids of uploads in parts that are under way.
-    live: Arc<Mutex<HashSet<String>>>,
+    /// What uploads in parts that are under way are for.
+    live: Arc<Mutex<Vec<Path>>>,
 }
 
 impl S3Bucket {
@@ -175,10 +174,10 @@ impl S3Bucket {
 
     async fn put_in_parts(&self, path: &Path, key: &str, body: Vec<Bytes>) -> Result<()> {
         let fail = |e: object_store::Error| self.explain(Operation::Put, key, &e);
+        // The store knows of an upload before its answer is here, and may list it.
+        let mut upload = Upload::begin(self, path);
         let id = self.store.create_multipart(path).await.map_err(fail)?;
-        self.live.lock().insert(id.clone());
-        let (store, live) = (self.store.clone(), self.live.clone());
-        let upload = Upload { store, live, path: path.clone(), id: Some(id.clone()) };
+        upload.id = Some(id.clone());
         let parts: Vec<PartId> = stream::iter(split(body).into_iter().enumerate())
             .map(|(index, part)| self.store.put_part(path, &id, index, part))
             .buffered(PARTS_AT_ONCE)
@@ -194,23 +193,30 @@ impl S3Bucket {
 /// A multipart upload that is ended when it is dropped unfinished, so that its parts do not stay and cost.
 struct Upload {
     store: Arc<AmazonS3>,
-    live: Arc<Mutex<HashSet<String>>>,
+    live: Arc<Mutex<Vec<Path>>>,
     path: Path,
     id: Option<String>,
 }
 
 impl Upload {
+    fn begin(bucket: &S3Bucket, path: &Path) -> Upload {
+        bucket.live.lock().push(path.clone());
+        Upload { store: bucket.store.clone(), live: bucket.live.clone(), path: path.clone(), id: None }
+    }
+
     fn done(mut self) {
-        if let Some(id) = self.id.take() {
-            self.live.lock().remove(&id);
-        }
+        self.id = None;
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
+        let mut live = self.live.lock();
+        if let Some(at) = live.iter().position(|path| *path == self.path) {
+            live.swap_remove(at);
+        }
+        drop(live);
         let Some(id) = self.id.take() else { return };
-        self.live.lock().remove(&id);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (store, path) = (self.store.clone(), self.path.clone());
         runtime.spawn(async move {

@@ -21,6 +21,7 @@ impl S3Bucket {
     pub(super) async fn list_uploads(&self) -> Result<Vec<UnfinishedUpload>> {
         let mut found = Vec::new();
         let mut marker = None;
+        let before = self.live.lock().clone();
         for _ in 0..PAGES {
             let text = self.uploads_page(marker.as_ref()).await?;
             for upload in elements(&text, "Upload") {
@@ -28,7 +29,8 @@ impl S3Bucket {
                     continue;
                 };
                 let Some(key) = key.strip_prefix(&self.prefix) else { continue };
-                if !self.live.lock().contains(&id) {
+                let Ok(path) = self.path(key) else { continue };
+                if !before.contains(&path) && !self.live.lock().contains(&path) {
                     found.push(UnfinishedUpload { key: key.to_string(), id });
                 }
             }
@@ -57,10 +59,10 @@ impl S3Bucket {
 
     pub(super) async fn abort_upload(&self, upload: &UnfinishedUpload) -> Result<()> {
         use object_store::multipart::MultipartStore;
-        if self.live.lock().contains(&upload.id) {
+        let path = self.path(&upload.key)?;
+        if self.live.lock().contains(&path) {
             return Ok(());
         }
-        let path = self.path(&upload.key)?;
         match self.store.abort_multipart(&path, &upload.id).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(self.explain(Operation::Delete, &upload.key, &e)),
