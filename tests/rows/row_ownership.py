@@ -6,55 +6,8 @@ import os
 import subprocess
 
 from harness import Failed, test
-from world import TARN, Host, Pool
-
-
-def other_host(t, pool, name="other-host"):
-    """The same pool as another host sees it: a state directory and a mountpoint of its own."""
-    there = Pool(t.world, Host(t.world.path(name), **pool.host.environment), pool.name, pool.vdevs)
-    there.mnt = t.world.path("mnt", name)
-    os.makedirs(there.mnt)
-    there.gone = True
-    return there
-
-
-def scan(pool):
-    return [word for vdev in pool.vdevs for word in ("-d", vdev)]
-
-
-def refused(t, done, *words):
-    """The command must have failed with one line that has these words."""
-    lines = done.stderr.strip().splitlines()
-    t.check(done.returncode != 0, "it was not refused")
-    t.check(len(lines) == 1, f"{len(lines)} lines instead of one: {lines}")
-    for word in words:
-        t.check(word in lines[0], f"the line does not say {word!r}: {lines[0]}")
-
-
-def hand_over(t, old, new):
-    """From here on the pool is the new host's; what the world does at the end it does there."""
-    old.gone, new.gone = True, False
-    t.world.pools.append(new)
-
-
-def append(path, count):
-    """Appends lines with fsync; returns how many were acknowledged."""
-    done = 0
-    try:
-        with open(path, "a") as file:
-            for n in range(count):
-                file.write(f"line {n}\n")
-                file.flush()
-                os.fsync(file.fileno())
-                done += 1
-    except OSError as e:
-        print(f"  after {done} lines: {e}")
-    return done
-
-
-def lines(path):
-    with open(path) as file:
-        return len(file.readlines())
+from hosts import append, hand_over, lines, other_host, refused, scan
+from world import TARN
 
 
 @test("a mounted pool is refused to others, even with -f; after export it is free", limit=120, needs="pool")

@@ -4,7 +4,8 @@ import shutil
 
 import tree
 from harness import test
-from row_ownership import append, hand_over, lines, other_host, races, refused, scan
+from hosts import append, hand_over, lines, other_host, refused, scan
+from row_ownership import races
 from row_programs import crates
 from world import du, sync_all, wait_until
 
@@ -71,15 +72,3 @@ def takeover(t):
 @test("of two hosts that import at once one wins and the other is refused in a line", limit=240, needs="pool")
 def race(t):
     races(t, t.world.pool(buckets=t.world.s3(2).urls()), t.pick(5, 50))
-
-
-@test("kill -9 and mount again: what was fsynced is there", limit=120, needs="pool")
-def crash(t):
-    pool = t.world.pool(buckets=t.world.s3(3).urls())
-    for number in range(1, 4):
-        pool.mount()
-        t.check(append(os.path.join(pool.mnt, "log"), 20) == 20, "fsync failed")
-        pool.kill()
-        pool.mount()
-        t.check(lines(os.path.join(pool.mnt, "log")) == 20 * number, "acknowledged lines are lost")
-        pool.umount()
