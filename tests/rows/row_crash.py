@@ -4,10 +4,15 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import threading
 import time
 
-from harness import Failed, test
-from load import Mixed
+import power
+from harness import Failed, Skipped, test
+from hosts import other_host, scan
+from load import Mixed, Workers
+from world import TARN, wait_until
 
 
 def finish(t, pool, loads):
@@ -66,6 +71,106 @@ def seeds(t):
         kills, checked = kills + done[0], checked + done[1]
     t.check(checked > 0, "nothing was acknowledged before the kills")
     t.note(f"{count} seeds, {kills} kills, {checked} acknowledged files checked")
+
+
+class Administrator:
+    """Changes the pool's configuration, which is in its labels, again and again; knows what was acknowledged."""
+
+    def __init__(self, pool):
+        self.pool, self.done, self.lock = pool, [], threading.Lock()
+        self.running, self.stopped = None, False
+        self.thread = threading.Thread(target=self.work, daemon=True)
+        self.thread.start()
+
+    def work(self):
+        while True:
+            words = [TARN, "pool", "set", f"comment=n{len(self.done)}", self.pool.name]
+            with self.lock:
+                if self.stopped:
+                    return
+                self.running = subprocess.Popen(words, env=self.pool.host.env(), stderr=subprocess.DEVNULL)
+            if self.running.wait() == 0:
+                self.done.append(len(self.done))
+
+    def stop(self):
+        """Goes away in the middle of it. A command that found no daemon would open the pool itself."""
+        with self.lock:
+            self.stopped = True
+            if self.running is not None:
+                self.running.kill()
+        self.thread.join(timeout=60)
+
+    def allowed(self):
+        """What the comment may be afterwards."""
+        return [f"n{n}" for n in (len(self.done) - 1, len(self.done)) if n >= 0] + ["-", ""] * (not self.done)
+
+
+def lose_power(t, seed):
+    """One run, and what three power losses at its end leave."""
+    rng = random.Random(seed)
+    name = f"tank{seed}"
+    options = ["-o", f"rewind={rng.choice(['0', '10m'])}", "-O", f"recordsize={rng.choice(['4K', '128K'])}"]
+    buckets = t.world.buckets(rng.randint(1, 3), f"power{seed}-")
+    pool = t.world.pool(name, buckets, options)
+    pool.mount()
+    loads = [Workers(pool.mnt, t.scratch, f"s{seed}a", 2)]
+    time.sleep(0.5)
+    loads[0].stop()
+    pool.umount()
+    # All that is there now counts as durable.
+    watch = power.Watch(buckets, t.world.path(f"kept{seed}"))
+    trace = os.path.join(t.scratch, f"trace{seed}")
+    with open(os.path.join(t.scratch, f"daemon{seed}.log"), "wb") as log:
+        command = [*power.command(trace), TARN, "mount", "-f", "-o", "allow_other,dev,suid", name, pool.mnt]
+        tracer = subprocess.Popen(command, env=pool.host.env(), stdout=log, stderr=log)
+    wait_until(lambda: os.path.ismount(pool.mnt), 60, "the mount")
+    loads.append(Workers(pool.mnt, t.scratch, f"s{seed}b", 3))
+    admin = Administrator(pool)
+    time.sleep(rng.uniform(1, 5))
+    admin.stop()
+    pool.kill(signal.SIGKILL)
+    loads[-1].end()
+    tracer.wait(timeout=60)
+    watch.end()
+    pool.host.tarn("umount", pool.mnt)
+    pool.gone = True
+    loss, lost, checked = power.Loss(watch, trace), 0, 0
+    for number, how in enumerate(["all", "some", "after"]):
+        copies = [t.world.path("copies", f"{seed}-{number}", os.path.basename(b)) for b in buckets]
+        lost += loss.leave(rng, how, copies)
+        checked += after_power_loss(t, pool, f"{seed}-{number}", copies, loads, admin)
+    for vdev in buckets:
+        shutil.rmtree(vdev)
+    return lost, checked
+
+
+def after_power_loss(t, pool, name, copies, loads, admin):
+    """Imports what a power loss left, on another host, and finds all that was acknowledged."""
+    there = other_host(t, pool, f"after-{name}")
+    there.vdevs = copies
+    there.host.tarn("pool", "import", "-f", *scan(there), pool.name)
+    there.mount()
+    checked = sum(load.verify(there.mnt) for load in loads)
+    comment = there.host.tarn("pool", "get", "-H", "-o", "value", "comment", pool.name, quiet=True).stdout.strip()
+    t.check(comment in admin.allowed(), f"the comment is {comment!r}, and should be one of {admin.allowed()}")
+    there.umount()
+    there.host.tarn("check", "--data", pool.name, limit=600)
+    remove(there)
+    return checked
+
+
+@test("power loss on local buckets: what no sync covered is lost, and all that was acknowledged is there",
+      limit=180, long_limit=3600, needs="pool")
+def power_loss(t):
+    if shutil.which("strace") is None:
+        raise Skipped("strace is not installed: tests/install/debian.sh")
+    lost = checked = 0
+    for seed in range(t.pick(2, 20)):
+        print(f"-- seed {seed}", flush=True)
+        done = lose_power(t, seed)
+        lost, checked = lost + done[0], checked + done[1]
+    t.check(lost > 0 and checked > 0, f"{lost} names and contents lost, {checked} files acknowledged: it shows nothing")
+    t.note(f"{3 * (seed + 1)} losses of {lost} names and contents, {checked} acknowledged files checked")
 
 
 @test("SIGTERM writes everything and unmounts", limit=90, needs="pool")
