@@ -1,4 +1,5 @@
 """Crashes: what an fsync acknowledged is there afterwards, byte for byte, and the mountpoint is usable again."""
+import concurrent.futures
 import hashlib
 import os
 import random
@@ -12,7 +13,9 @@ import power
 from harness import Failed, Skipped, test
 from hosts import other_host, scan
 from load import Mixed, Workers
-from world import TARN, wait_until
+from world import TARN, Host, wait_until
+
+SMALL_RECORDS = ["-o", "rewind=0", "-O", "recordsize=4K"]
 
 
 def finish(t, pool, loads):
@@ -71,6 +74,135 @@ def seeds(t):
         kills, checked = kills + done[0], checked + done[1]
     t.check(checked > 0, "nothing was acknowledged before the kills")
     t.note(f"{count} seeds, {kills} kills, {checked} acknowledged files checked")
+
+
+# Points that are passed many times in a second of load; the others are rare.
+FREQUENT = ("segment.", "txg.", "metadata.", "fsync.")
+
+
+class Walk:
+    """One point: a pool whose process ends when it passes the point, and what is there afterwards."""
+
+    def __init__(self, t, point, number, nth):
+        self.t, self.point, self.nth = t, point, nth
+        self.name = f"p{number}"
+        self.host = Host(t.world.path("state-" + self.name))
+        rng = random.Random(number)
+        authority = rng.choice(["host", "bucket"])
+        self.pool = t.world.pool(
+            self.name, t.world.buckets(2, self.name), [*SMALL_RECORDS, "-o", f"authority={authority}"], self.host
+        )
+        self.loads = []
+
+    def armed(self, *words):
+        """Runs a command in which the point is armed; what it starts inherits that."""
+        self.host.environment["TARN_CRASH_AT"] = f"{self.point}:{self.nth}"
+        try:
+            return self.host.tarn(*words, check=False)
+        finally:
+            del self.host.environment["TARN_CRASH_AT"]
+
+    def died_there(self, said):
+        """The process says where it is before it ends."""
+        return f"at the point {self.point}" in said
+
+    def log(self):
+        path = os.path.join(self.host.state, f"{self.name}.log")
+        if not os.path.exists(path):
+            return ""
+        with open(path, errors="replace") as file:
+            return file.read()
+
+    def before(self):
+        """Something acknowledged, and the pool let go."""
+        self.pool.mount()
+        self.loads.append(Workers(self.pool.mnt, self.t.scratch, f"{self.name}b", 2))
+        time.sleep(0.3)
+        self.loads[-1].stop()
+        self.pool.umount()
+
+    def by_load(self):
+        mounted = self.armed("mount", "-o", "allow_other,dev,suid", self.name, self.pool.mnt)
+        if mounted.returncode:
+            # Mounting passes some points, too.
+            return self.log()
+        self.loads.append(Workers(self.pool.mnt, self.t.scratch, f"{self.name}l", 3))
+        self.loads.append(Workers(self.pool.mnt, self.t.scratch, f"{self.name}s", 1, ["sparse", "passing", "cut"]))
+        try:
+            wait_until(lambda: not self.pool.daemons(), 60, f"{self.point} is passed under load")
+        except Failed:
+            self.pool.kill()
+            raise
+        finally:
+            for load in self.loads:
+                load.end()
+        return self.log()
+
+    def by_mount(self):
+        self.before()
+        done = self.armed("mount", "-o", "allow_other,dev,suid", self.name, self.pool.mnt)
+        self.t.check(done.returncode != 0, f"{self.point}: the mount did not fail")
+        return self.log()
+
+    def by_import(self):
+        self.before()
+        self.host.tarn("pool", "export", self.name)
+        command = ["pool", "import", *scan(self.pool), self.name]
+        done = self.armed(*command)
+        self.killed(done)
+        self.host.tarn(*command)
+        return done.stderr
+
+    def by_export(self):
+        self.before()
+        done = self.armed("pool", "export", self.name)
+        self.killed(done)
+        self.host.tarn("pool", "export", self.name)
+        self.host.tarn("pool", "import", *scan(self.pool), self.name)
+        return done.stderr
+
+    def killed(self, done):
+        self.t.check(done.returncode == -signal.SIGKILL, f"{self.point}: exit status {done.returncode}, and no end")
+
+    def run(self):
+        """Gives how many files were acknowledged before."""
+        ways = {"import": self.by_import, "label": self.by_import, "export": self.by_export, "open": self.by_mount}
+        said = ways.get(self.point.split(".")[0], self.by_load)()
+        self.t.check(self.died_there(said), f"{self.point}: the process ended, but not there")
+        self.pool.mount()
+        for load in self.loads:
+            load.verify(self.pool.mnt)
+        checked = finish(self.t, self.pool, self.loads)
+        remove(self.pool)
+        return checked
+
+
+@test("at every named point in commit, fsync, rename, truncate, reclaim, compaction, import, export: dies, loses nothing",
+      limit=400, long_limit=3600, needs="pool")
+def points(t):
+    listed = t.world.host.tarn("points", check=False)
+    if listed.returncode:
+        raise Skipped("a build without debug assertions has no points")
+    names, rng = listed.stdout.split(), random.Random(5)
+    walks = []
+    for round in range(t.pick(1, 5)):
+        for name in names:
+            once = name.split(".")[0] in ("import", "label", "export", "open")
+            if once and round > 0:
+                continue
+            most = 1 if once else (t.pick(20, 200) if name.startswith(FREQUENT) else t.pick(1, 3))
+            walks.append((name, rng.randint(1, most)))
+
+    def walk(numbered):
+        number, (name, nth) = numbered
+        checked = Walk(t, name, number, nth).run()
+        print(f"-- {name}:{nth}: {checked} files", flush=True)
+        return checked
+
+    # Several at a time: some wait for what happens every few seconds only.
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        checked = sum(pool.map(walk, enumerate(walks)))
+    t.note(f"{len(names)} points, {len(walks)} crashes, {checked} acknowledged files checked")
 
 
 class Administrator:
