@@ -42,7 +42,11 @@ def force(t):
     t.check(lines(os.path.join(there.mnt, "log")) == 20, "acknowledged lines are lost")
     there.umount()
     refused(t, pool.host.tarn("mount", "tank", pool.mnt, check=False), "tank")
-    hand_over(t, pool, there)
+    # It gets the pool back as any other host does.
+    refused(t, pool.host.tarn("pool", "import", *scan(pool), "tank", check=False), "tank", "-f")
+    pool.host.tarn("pool", "import", "-f", *scan(pool), "tank")
+    pool.mount()
+    t.check(lines(os.path.join(pool.mnt, "log")) == 20, "acknowledged lines are lost")
 
 
 def races(t, pool, count):

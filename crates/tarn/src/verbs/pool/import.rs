@@ -40,7 +40,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let urls = self.urls(context)?;
-        let found = context.block_on(wiring::scan(&urls, &context.state.pools()?))?;
+        let found = context.block_on(wiring::scan(&urls, &context.state.pools()?, &host(&context.state)?))?;
         if let Some(wanted) = self.words.first() {
             let new_name = self.new_name.as_deref().or(self.words.get(1).map(String::as_str));
             import(context, &urls, &found, wanted, new_name, self.force)?;
