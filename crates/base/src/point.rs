@@ -80,6 +80,8 @@ points! {
     CompactMoved = "compact.moved",
     /// A host holds a pool's authority; the labels do not say so.
     ImportClaimed = "import.claimed",
+    /// The first label of several says what is new.
+    LabelFirst = "label.first",
     /// All labels name the new host, and its state does not know the pool.
     ImportLabelled = "import.labelled",
     /// All is durable before an export; the labels are as before.
@@ -88,6 +90,10 @@ points! {
     ExportLabelled = "export.labelled",
     /// A pool is exported, and its host's state does not know.
     ExportReleased = "export.released",
+    /// A dataset's database is about to be opened by who has just asked whether it may.
+    OpenConfirmed = "open.confirmed",
+    /// It is open, and its earlier owner fenced; nothing was read or written.
+    OpenBuilt = "open.built",
 }
 
 /// Passes a point.
@@ -150,7 +156,7 @@ mod armed {
         fn points_are_armed_by_name_and_number() {
             let armed = parse("txg.synced:3", Signal::SIGKILL);
             assert_eq!((armed.point, armed.at), (Point::TxgSynced, 3));
-            assert_eq!(parse("txg.synced", Signal::SIGSTOP).at, 1);
+            assert_eq!(parse("label.first", Signal::SIGSTOP).at, 1);
             assert!(std::panic::catch_unwind(|| parse("no.such-point", Signal::SIGKILL)).is_err());
         }
     }
