@@ -17,6 +17,7 @@ if [ "${1:-}" != run ]; then
     need mkfs.ext4 e2fsprogs "makes small file systems that fill up"
     need findmnt util-linux "says what is mounted"
     need mount mount "mounts by fstab"
+    need strace strace "tells what was synced, to lose the rest as a power loss does"
     need curl curl "asks servers whether they are up"
     need /etc/ssl/certs/ca-certificates.crt ca-certificates "lets tools be fetched by HTTPS"
 fi

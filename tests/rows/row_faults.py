@@ -11,8 +11,8 @@ import time
 
 from faults import Proxy
 from harness import REPO, Failed, test
-from row_crash import acknowledgements
-from row_ownership import refused
+from hosts import refused
+from load import acknowledgements
 from world import wait_until
 
 WORKER = os.path.join(REPO, "tests/posix/steady.py")

@@ -9,8 +9,8 @@ import tempfile
 import harness
 import stub
 from harness import test
+from hosts import scan
 from refusal import Wrong, refuse, state_of, told, unchanged
-from row_ownership import scan
 from world import TARN, daemons, du, sweep
 
 ELSEWHERE = {

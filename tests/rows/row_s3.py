@@ -3,8 +3,11 @@ import os
 import shutil
 
 import tree
-from harness import test
-from row_ownership import append, hand_over, lines, other_host, races, refused, scan
+from faults import Proxy
+from harness import Failed, test
+from hosts import append, hand_over, lines, other_host, refused, resume, scan, stopped, take_over
+from load import Workers
+from row_ownership import races, sleeper
 from row_programs import crates
 from world import du, sync_all, wait_until
 
@@ -68,18 +71,57 @@ def takeover(t):
     hand_over(t, pool, there)
 
 
+@test("an owner that was suspended and taken over acknowledges nothing when it wakes, and nothing of it reaches the pool",
+      limit=180, needs="pool")
+def suspended(t):
+    sleeper(t, t.world.pool(buckets=t.world.s3(3).urls()))
+
+
+@test("an owner that slept while it opened its database anew does no harm to who has taken the pool meanwhile",
+      limit=180, needs="pool")
+def slept(t):
+    """Its buckets fail until the database closes itself; when they are back it asks whether it may open it, and sleeps."""
+    server = t.world.s3(3)
+    proxy = Proxy(server.port)
+    t.world.servers.insert(0, proxy)
+    pool = t.world.pool(buckets=proxy.urls(server), options=["-o", "deadline=1s", "-o", "failmode=continue"])
+    there = other_host(t, pool)
+    there.vdevs = server.urls()
+    # The first time is the mount itself.
+    pool.host.environment["TARN_STOP_AT"] = "open.confirmed:2"
+    pool.mount()
+    log = os.path.join(pool.mnt, "log")
+    t.check(append(log, 20) == 20, "the owner cannot write")
+    proxy.away = set(server.names)
+    # A change of names alone, so that it is the database that cannot be written.
+    os.mkdir(os.path.join(pool.mnt, "folder"))
+    try:
+        sync_all(pool.mnt)
+        raise Failed("a name was acknowledged without buckets")
+    except OSError as e:
+        print(f"  {e}")
+    proxy.away = set()
+    # Whatever wants the database has it opened anew.
+    late = Workers(pool.mnt, t.scratch, "late", 2)
+    wait_until(lambda: stopped(pool), 60, "the owner sleeps where it opens its database")
+    new = take_over(t, there)
+    before = new.acknowledged()
+    resume(pool)
+    wait_until(lambda: new.acknowledged() > before + 20, 30, "the new owner goes on")
+    late.end()
+    new.stop()
+    t.check(append(os.path.join(there.mnt, "log"), 10) == 10, "the new owner cannot write")
+    del pool.host.environment["TARN_STOP_AT"]
+    pool.host.tarn("umount", "-f", pool.mnt, check=False)
+    there.remount_cold()
+    found = lines(os.path.join(there.mnt, "log"))
+    t.check(found == 30, f"{found} lines instead of the 30 acknowledged")
+    t.note(f"{late.verify(there.mnt) + new.verify(there.mnt)} acknowledged files checked")
+    there.umount()
+    there.host.tarn("check", "--data", "tank")
+    hand_over(t, pool, there)
+
+
 @test("of two hosts that import at once one wins and the other is refused in a line", limit=240, needs="pool")
 def race(t):
-    races(t, t.world.pool(buckets=t.world.s3(2).urls()), t.pick(5, 50))
-
-
-@test("kill -9 and mount again: what was fsynced is there", limit=120, needs="pool")
-def crash(t):
-    pool = t.world.pool(buckets=t.world.s3(3).urls())
-    for number in range(1, 4):
-        pool.mount()
-        t.check(append(os.path.join(pool.mnt, "log"), 20) == 20, "fsync failed")
-        pool.kill()
-        pool.mount()
-        t.check(lines(os.path.join(pool.mnt, "log")) == 20 * number, "acknowledged lines are lost")
-        pool.umount()
+    races(t, t.world.pool(buckets=t.world.s3(2).urls()), t.pick(6, 200))

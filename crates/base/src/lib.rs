@@ -7,6 +7,7 @@ pub mod answer;
 pub mod block;
 pub mod clock;
 pub mod id;
+pub mod point;
 pub mod posix;
 pub mod sabotage;
 

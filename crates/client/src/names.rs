@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::inode::Inode;
 use crate::table::Pinned;
 use std::sync::Arc;
+use tarn_base::point::{self, Point};
 use tarn_base::posix::{Attr, Cred, FileKind, NewNode, RenameMode};
 use tarn_base::{Answer, Ino};
 
@@ -73,8 +74,10 @@ impl Client {
                 && let Some(source) = client.known_entry(from, &name).await
             {
                 client.flush_inode(&source).await?;
+                point::pass(Point::RenameFlushed);
             }
             let gone = client.mds.rename(from, &name, to, &new_name, mode).wait().await?;
+            point::pass(Point::RenameDone);
             client.lost_its_name(gone);
             Ok(())
         })

@@ -16,6 +16,7 @@ use crate::inode::Inode;
 use crate::write::Fresh;
 use bytes::Bytes;
 use std::sync::Arc;
+use tarn_base::point::{self, Point};
 use tarn_base::posix::{Attr, FILE_SIZE_MAX, FileKind, SetAttr, SetTime};
 use tarn_base::{Answer, FsError, Ino};
 use tarn_proto::{FileCommit, Seek};
@@ -59,6 +60,7 @@ impl Client {
         if new < old {
             if new < committed {
                 self.cut_committed(&inode, new).await?;
+                point::pass(Point::TruncateCut);
             } else {
                 self.cut_dirty(&inode, new);
             }

@@ -6,6 +6,7 @@ use crate::inode::Inode;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
+use tarn_base::point::{self, Point};
 use tarn_base::{Answer, FsError, Ino};
 
 /// How often a shutdown tells how far it is.
@@ -26,7 +27,10 @@ impl Client {
         let client = self.clone();
         self.answer(async move {
             client.flush_inode(&pinned).await?;
-            client.mds.sync().wait().await
+            point::pass(Point::FsyncCommitted);
+            client.mds.sync().wait().await?;
+            point::pass(Point::FsyncDurable);
+            Ok(())
         })
     }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tarn_base::block::flag;
+use tarn_base::point::{self, Point};
 use tarn_base::{BlockPtr, FsError, Grant, RecordOwner, SegmentId, VdevId};
 use tarn_pool::SegmentBuilder;
 use tokio::sync::Notify;
@@ -188,6 +189,7 @@ impl Mdt {
     async fn move_records(self: &Arc<Self>, records: Vec<(RecordOwner, BlockPtr)>) -> Result<(), FsError> {
         let ptrs: Vec<BlockPtr> = records.iter().map(|(_, ptr)| *ptr).collect();
         let stored = self.pool.read_stored(&ptrs).await.map_err(pool_error)?;
+        point::pass(Point::CompactRead);
         let bytes: u64 = ptrs.iter().map(|ptr| u64::from(ptr.stored)).sum();
         let id = self.next_segment(bytes).await?;
         let mut builder = SegmentBuilder::new(id);
@@ -197,8 +199,11 @@ impl Mdt {
             .map(|((owner, old), stored)| Move { owner, old, new: builder.add_stored(owner, &old, stored) })
             .collect();
         self.pool.put_segment(builder.finish()).await.map_err(pool_error)?;
+        point::pass(Point::CompactWritten);
         self.counters.bytes_compacted.fetch_add(bytes, Ordering::Relaxed);
-        self.change_slowly(Vec::new(), &|tx: &mut Tx| moves.iter().try_for_each(|m| repoint(tx, m))).await
+        self.change_slowly(Vec::new(), &|tx: &mut Tx| moves.iter().try_for_each(|m| repoint(tx, m))).await?;
+        point::pass(Point::CompactMoved);
+        Ok(())
     }
 
     /// A fresh segment id on the vdev that is next in turn.

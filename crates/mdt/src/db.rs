@@ -15,11 +15,15 @@ use slatedb::{CloseReason, Db, ErrorKind, WriteBatch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tarn_base::FsError;
+use tarn_base::point::{self, Point};
+use tarn_base::{DatasetId, FsError};
 use tarn_pool::Pool;
 
 /// Where in the metadata store the database lies.
 const PATH: &str = "db";
+
+/// How often a database is opened once more because somebody else opened it meanwhile.
+const OPENINGS: u32 = 5;
 
 /// What a database that closed itself still does ends within this time, or is left to itself.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -27,10 +31,13 @@ const CLOSING: Duration = Duration::from_secs(3);
 pub struct Database {
     /// Says whether the database may be opened anew.
     pool: Arc<Pool>,
+    dataset: DatasetId,
+    /// Which of this process's openings of it this is.
+    number: u64,
     store: Arc<dyn ObjectStore>,
     cache_bytes: u64,
     db: RwLock<Arc<Db>>,
-    /// One opening at a time: a second one would fence the first.
+    /// One opening at a time: a second one would fence the first. Keeps why the last one failed.
     opening: tokio::sync::Mutex<Option<String>>,
     /// How often that was tried.
     tries: AtomicU64,
@@ -43,8 +50,11 @@ pub struct Database {
 /// How a database call ended that did not succeed.
 #[derive(Debug)]
 pub enum DbError {
-    /// Another owner opened the database.
+    /// Another host has the pool.
     Fenced,
+    /// Somebody opened the database after us. Only the pool's authority can tell whether that was its new owner, or an
+    /// old one that woke up and did not know yet: see [`Database::reopen`].
+    Overtaken,
     /// The database closed itself over a failure, or the store failed: open it anew and try again.
     Failed(String),
 }
@@ -52,7 +62,7 @@ pub enum DbError {
 impl From<slatedb::Error> for DbError {
     fn from(error: slatedb::Error) -> DbError {
         match error.kind() {
-            ErrorKind::Closed(CloseReason::Fenced) => DbError::Fenced,
+            ErrorKind::Closed(CloseReason::Fenced) => DbError::Overtaken,
             _ => DbError::Failed(error.to_string()),
         }
     }
@@ -62,6 +72,7 @@ impl From<DbError> for FsError {
     fn from(error: DbError) -> FsError {
         match error {
             DbError::Fenced => FsError::Fenced,
+            DbError::Overtaken => FsError::Io("metadata: the database was opened by another process".into()),
             DbError::Failed(text) => FsError::Io(format!("metadata: {text}")),
         }
     }
@@ -71,6 +82,14 @@ impl From<DbError> for Stop {
     fn from(error: DbError) -> Stop {
         Stop::Fail(error.into())
     }
+}
+
+/// Asks the authority whether this host has the pool.
+async fn confirm(pool: &Pool) -> Result<(), DbError> {
+    pool.confirm_authority().await.map_err(|error| match error {
+        tarn_pool::Error::Fenced => DbError::Fenced,
+        error => DbError::Failed(error.to_string()),
+    })
 }
 
 fn settings() -> Settings {
@@ -115,12 +134,16 @@ impl Database {
     /// Opens the database, which fences every earlier owner. `cache_bytes` bounds its block cache.
     pub async fn open(
         pool: Arc<Pool>,
+        dataset: DatasetId,
         store: Arc<dyn ObjectStore>,
         cache_bytes: u64,
     ) -> Result<Database, DbError> {
-        let db = Self::build(&store, cache_bytes).await?;
+        let number = pool.count_opening(dataset);
+        let db = Self::build(&pool, &store, cache_bytes).await?;
         Ok(Database {
             pool,
+            dataset,
+            number,
             store,
             cache_bytes,
             db: RwLock::new(Arc::new(db)),
@@ -131,7 +154,36 @@ impl Database {
         })
     }
 
-    async fn build(store: &Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Db, DbError> {
+    /// Opens the database for the host that has the pool.
+    ///
+    /// Opening it fences whoever has it open. Nobody may have, but another host that has the pool by now: so the
+    /// authority is asked before. But this process may sleep between the question and the opening, for as long as it
+    /// takes another host to take the pool over and to write. Then the wrong one is fenced, which nothing can prevent,
+    /// and two rules make it do no harm:
+    /// - the authority is asked once more before anything is read or written. If it says yes, whoever takes the pool
+    ///   takes it after that, and opens the database after us;
+    /// - who is fenced asks the authority, and opens the database anew if the pool is still theirs.
+    async fn build(pool: &Pool, store: &Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Db, DbError> {
+        let mut tries = 0;
+        let db = loop {
+            confirm(pool).await?;
+            point::pass(Point::OpenConfirmed);
+            match Self::build_unconfirmed(store, cache_bytes).await {
+                // Two open it at once: the authority knows which of them is to try again.
+                Err(DbError::Overtaken) if tries < OPENINGS => tries += 1,
+                built => break built?,
+            }
+        };
+        point::pass(Point::OpenBuilt);
+        if let Err(error) = confirm(pool).await {
+            // What it has read back it may write out; that is nothing of ours.
+            let _ = tokio::time::timeout(CLOSING, db.close()).await;
+            return Err(error);
+        }
+        Ok(db)
+    }
+
+    async fn build_unconfirmed(store: &Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Db, DbError> {
         use slatedb::db_cache::foyer::{FoyerCache, FoyerCacheOptions};
         let cache =
             FoyerCache::new_with_opts(FoyerCacheOptions { max_capacity: cache_bytes, ..Default::default() });
@@ -166,22 +218,18 @@ impl Database {
         let old = self.db();
         match old.status().close_reason {
             None => return Ok(false),
-            // Another owner has it, or nobody wants it any more: opening it would take it from them.
-            Some(CloseReason::Fenced) => return Err(DbError::Fenced),
+            // Nobody wants it any more, or this very process has opened it once more.
             Some(_) if self.closed.load(Ordering::Acquire) => return Err(DbError::Fenced),
+            Some(_) if self.pool.newest_opening(self.dataset) != self.number => return Err(DbError::Fenced),
             Some(_) => {}
         }
         if let Some(why) = self.pool.failing().filter(|_| !self.pool.waits()) {
             return Err(DbError::Failed(why));
         }
-        // Opening it fences whoever has it: nobody may, but another host that has the pool by now.
-        self.pool.confirm_authority().await.map_err(|error| match error {
-            tarn_pool::Error::Fenced => DbError::Fenced,
-            error => DbError::Failed(error.to_string()),
-        })?;
+        confirm(&self.pool).await?;
         // It is closed already; this only waits for its tasks, which may be waiting for a bucket themselves.
         let _ = tokio::time::timeout(CLOSING, old.close()).await;
-        let new = Self::build(&self.store, self.cache_bytes).await?;
+        let new = Self::build(&self.pool, &self.store, self.cache_bytes).await?;
         *self.db.write() = Arc::new(new);
         Ok(true)
     }
@@ -193,9 +241,9 @@ impl Database {
     ) -> Result<T, DbError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         match read(self.db()).await {
-            Err(DbError::Failed(text)) => match self.reopen().await? {
+            Err(error @ (DbError::Failed(_) | DbError::Overtaken)) => match self.reopen().await? {
                 true => read(self.db()).await,
-                false => Err(DbError::Failed(text)),
+                false => Err(error),
             },
             other => other,
         }
@@ -219,8 +267,20 @@ impl Database {
         .await
     }
 
-    /// Writes one txg, atomically, and returns when it is durable.
+    /// Writes one txg, atomically, and returns when it is durable. [`DbError::Fenced`] only when another host has the pool:
+    /// who was fenced by one that had it before opens the database anew.
     pub async fn commit(&self, rows: &[(Key, Row)]) -> Result<(), DbError> {
+        match self.commit_once(rows).await {
+            Err(DbError::Overtaken) => {
+                self.reopen().await?;
+                tracing::warn!("a host that had the pool before had opened the database: opened anew");
+                self.commit_once(rows).await
+            }
+            other => other,
+        }
+    }
+
+    async fn commit_once(&self, rows: &[(Key, Row)]) -> Result<(), DbError> {
         let mut batch = WriteBatch::new();
         for (key, row) in rows {
             match row {

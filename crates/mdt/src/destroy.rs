@@ -19,7 +19,7 @@ pub async fn destroy(pool: &Arc<Pool>, dataset: DatasetId) -> Result<(), FsError
     let config = pool.config();
     let row = config.datasets.iter().find(|row| row.id == dataset).ok_or(FsError::NotFound)?;
     let store = pool.metadata_store(row).map_err(pool_error)?;
-    let db = Database::open(pool.clone(), store.clone(), 16 << 20).await?;
+    let db = Database::open(pool.clone(), dataset, store.clone(), 16 << 20).await?;
     let segments = |key: &key::Key| match key.first() {
         Some(&table::SEGMENT) => SegmentId::from_bytes(&key[1..]),
         _ => key::reclaim_of(key).map(|(_, id)| id),

@@ -58,7 +58,7 @@ impl Mdt {
         let config = pool.config();
         let row = config.datasets.iter().find(|row| row.id == dataset).ok_or(FsError::NotFound)?;
         let store = pool.metadata_store(row).map_err(pool_error)?;
-        let db = Database::open(pool.clone(), store, options.memory / 4).await?;
+        let db = Database::open(pool.clone(), dataset, store, options.memory / 4).await?;
         let numbers = match db.get(&key::super_row()).await? {
             Some(row) => phys::decode::<SuperPhys>("dataset", &row).map_err(no_stop)?,
             None => format(&db, &options).await?,

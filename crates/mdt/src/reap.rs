@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tarn_base::point::{self, Point};
 use tarn_base::posix::Attr;
 use tarn_base::{Answer, FsError, Ino};
 use tokio::sync::Notify;
@@ -108,7 +109,9 @@ impl Mdt {
     pub(crate) async fn reap(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
         let small = self.change_slowly(Vec::new(), &move |tx: &mut Tx| begin(tx, ino)).await?;
         let Some(rest) = small else { return Ok(()) };
+        point::pass(Point::ReapFlagged);
         self.free_in_steps(ino, 0..rest.records).await?;
+        point::pass(Point::ReapFreed);
         let (start, end) = key::of_inode(table::XATTR, ino);
         let xattrs = self.scan(&start, &end, usize::MAX).await?;
         let finish = |tx: &mut Tx| {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tarn_base::point::{self, Point};
 use tarn_base::{FsError, SegmentId, Txg};
 use tokio::sync::Notify;
 
@@ -101,7 +102,9 @@ impl Mdt {
             return Ok(());
         }
         let ids: Vec<SegmentId> = due.iter().map(|due| due.segment).collect();
+        point::pass(Point::ReclaimDue);
         self.pool.delete_segments(&ids).await.map_err(pool_error)?;
+        point::pass(Point::ReclaimDeleted);
         for Due { segment, size, .. } in &due {
             self.pool.book(segment.grant.dataset, segment.grant.vdev, -(*size as i64));
         }
@@ -113,6 +116,7 @@ impl Mdt {
             Ok(())
         };
         self.change_slowly(Vec::new(), &drop_rows).await?;
+        point::pass(Point::ReclaimDropped);
         let mut queue = self.reclaimer.queue.lock();
         for Due { freed_ms, segment, .. } in &due {
             queue.remove(&(*freed_ms, *segment));

@@ -23,6 +23,7 @@ use crate::{Mdt, key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tarn_base::point::{self, Point};
 use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::{FsError, Txg};
 use tokio::sync::{Notify, watch};
@@ -152,6 +153,7 @@ impl Mdt {
     /// Closes the open txg and makes it durable. `false` when that can never happen.
     pub(crate) async fn sync_open_txg(&self) -> bool {
         let Some(txg) = self.close_txg() else { return true };
+        point::pass(Point::TxgClosed);
         let changes = self.rows.changes(txg);
         self.counters.rows_synced.fetch_add(changes.len() as u64, Ordering::Relaxed);
         let mut pause = Duration::from_millis(50);
@@ -174,6 +176,7 @@ impl Mdt {
                 }
             }
         }
+        point::pass(Point::TxgWritten);
         self.rows.retire(txg);
         self.counters.txgs.fetch_add(1, Ordering::Relaxed);
         self.engine.progress.send_modify(|progress| {
@@ -205,6 +208,7 @@ impl Mdt {
         if !late {
             self.pool.sync().await.map_err(crate::pool_error)?;
         }
+        point::pass(Point::TxgSynced);
         match self.db.commit(changes).await {
             Ok(()) if late => self.pool.sync().await.map_err(crate::pool_error),
             Ok(()) => Ok(()),

@@ -3,6 +3,7 @@
 mod world;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 use tarn_base::posix::{FileKind, NewNode, RenameMode, SetAttr, XattrMode};
 use tarn_base::{FsError, Ino};
 use world::{ROOT, World, now};
@@ -24,6 +25,28 @@ async fn what_was_synced_is_there_after_a_crash_and_nothing_half() {
     let _ = old.create(ROOT, dir, b"ghost", node).wait().await;
     assert_eq!(old.sync().await, Err(FsError::Fenced));
     assert_eq!(w.mdt.lookup(dir, b"ghost").wait().await.err(), Some(FsError::NotFound));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pools_owner_opens_anew_what_a_former_owner_has_opened() {
+    let w = World::new().await;
+    w.file(Ino::ROOT, "before").await;
+    w.mdt.sync().await.expect("sync");
+    // A host that had the pool before, and slept since it asked whether it still has.
+    let row = w.pool.config().datasets[0].clone();
+    let store = w.pool.metadata_store(&row).expect("store");
+    let settings = slatedb::config::Settings { flush_interval: None, ..Default::default() };
+    let woken = slatedb::Db::builder("db", store).with_settings(settings).build().await.expect("open");
+    w.file(Ino::ROOT, "after").await;
+    w.mdt.sync().await.expect("the owner goes on");
+    assert!(w.mdt.lookup(Ino::ROOT, b"before").wait().await.is_ok());
+    let late = async {
+        woken.put(b"late", b"").await?;
+        woken.flush().await
+    };
+    let late = tokio::time::timeout(Duration::from_secs(5), late).await;
+    assert!(!matches!(late, Ok(Ok(()))), "the former owner wrote");
+    w.assert_clean().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tarn_base::point::{self, Point};
 use tarn_base::{Epoch, PoolGuid, VdevGuid};
 use tarn_bucket::Location;
 
@@ -83,6 +84,7 @@ impl Pool {
     /// Lets go of the pool for good: any host may import it.
     pub async fn export(&self) -> Result<()> {
         self.sync().await?;
+        point::pass(Point::ExportSynced);
         let mut generation = self.generation.lock().await;
         self.gate.check(true).await?;
         *generation += 1;
@@ -90,6 +92,7 @@ impl Pool {
             PoolConfig { generation: *generation, epoch: self.gate.epoch(), ..(*self.config()).clone() };
         let vdevs = self.vdevs();
         self.write_labels(&config, LabelState::Exported, &vdevs, vdevs.len().min(2)).await?;
+        point::pass(Point::ExportLabelled);
         self.gate.release().await
     }
 
@@ -291,6 +294,7 @@ async fn import_candidate(candidate: Candidate, options: ImportOptions) -> Resul
         "host" => Box::new(host::acquire(seen, &vdevs, &options.host, Epoch(seen.epoch.0 + 1))?),
         other => Box::new(claim_epoch(other, seen, &vdevs, &options.host, options.force).await?),
     };
+    point::pass(Point::ImportClaimed);
     // From here on nobody else takes it; whoever was faster has left a newer label.
     let newest = match newest_now(candidate.newest, &vdevs).await {
         Ok(newest) if newest.pool.epoch < authority.epoch() => newest,

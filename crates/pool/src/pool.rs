@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+use tarn_base::point::{self, Point};
 use tarn_base::{BlockPtr, DatasetId, Epoch, Grant, PoolGuid, RecordOwner, SegmentId, VdevId};
 
 /// Fetched from the end of a segment to read its directory, in bytes: enough for a segment of 128 KiB records.
@@ -67,6 +68,8 @@ pub struct Pool {
     pub(crate) damage: Arc<DamageLog>,
     allocator: Allocator,
     stores: Mutex<HashMap<DatasetId, Arc<MetadataStore>>>,
+    /// How often each dataset's database was opened by this process.
+    openings: Mutex<HashMap<DatasetId, u64>>,
     /// Grants under which a segment may lie that nothing points to.
     strays: Mutex<BTreeSet<Grant>>,
     /// Bytes of segments, by dataset and vdev.
@@ -104,6 +107,7 @@ impl Pool {
             damage: Arc::default(),
             allocator: Allocator::default(),
             stores: Mutex::default(),
+            openings: Mutex::default(),
             strays: Mutex::default(),
             booked: Mutex::default(),
             gave_up: AtomicBool::new(false),
@@ -167,6 +171,10 @@ impl Pool {
     }
 
     /// Writes labels; an error when fewer than `needed` could be written, a warning for each that could not.
+    ///
+    /// One goes ahead of the others, and between it and them the authority is asked again. A label is replaced whole,
+    /// so a host that slept since it last asked would put its old one over those of who has taken the pool meanwhile:
+    /// this way over one at the most, because after a second answer the first label was written before that host's.
     pub(crate) async fn write_labels(
         &self,
         config: &PoolConfig,
@@ -175,7 +183,7 @@ impl Pool {
         needed: usize,
     ) -> Result<()> {
         let held = state == LabelState::Active;
-        let writes = vdevs.iter().map(|vdev| async move {
+        let write = |vdev: Arc<Vdev>| async move {
             let label = Label {
                 pool: config.clone(),
                 vdev: vdev.guid,
@@ -185,19 +193,26 @@ impl Pool {
                 features: self.features.clone(),
                 written_ms: now_ms(),
             };
-            vdev.put_durable_hasty(label::KEY, vec![label.to_bytes()?]).await
-        });
-        let mut failed = None;
-        let mut written = 0;
-        for (vdev, result) in vdevs.iter().zip(join_all(writes).await) {
-            match result {
-                Ok(()) => written += 1,
-                Err(error) => {
-                    tracing::warn!("{}: its label could not be written: {error}", vdev.url());
-                    failed = Some(error);
-                }
+            let written = vdev.put_durable_hasty(label::KEY, vec![label.to_bytes()?]).await;
+            written.inspect_err(|error| {
+                tracing::warn!("{}: its label could not be written: {error}", vdev.url());
+            })
+        };
+        let mut results = Vec::with_capacity(vdevs.len());
+        let mut others = vdevs.iter().cloned();
+        for vdev in others.by_ref() {
+            results.push(write(vdev).await);
+            if results.last().is_some_and(Result::is_ok) {
+                break;
             }
         }
+        if others.len() > 0 {
+            point::pass(Point::LabelFirst);
+            self.gate.check(true).await?;
+            results.extend(join_all(others.map(write)).await);
+        }
+        let written = results.iter().filter(|result| result.is_ok()).count();
+        let failed = results.into_iter().find_map(Result::err);
         match failed {
             Some(error) if written < needed => Err(error),
             _ => Ok(()),
@@ -238,6 +253,19 @@ impl Pool {
     /// As [`Pool::check_authority`], asking now: before something is taken that another host may have by now.
     pub async fn confirm_authority(&self) -> Result<()> {
         self.gate.check(true).await
+    }
+
+    /// Numbers an opening of a dataset's database in this process. Of several only the newest counts.
+    pub fn count_opening(&self, dataset: DatasetId) -> u64 {
+        let mut openings = self.openings.lock();
+        let count = openings.entry(dataset).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// The number of the newest opening.
+    pub fn newest_opening(&self, dataset: DatasetId) -> u64 {
+        self.openings.lock().get(&dataset).copied().unwrap_or_default()
     }
 
     /// The top-level vdev that the next segment of `bytes` should go to: weighted round-robin by free space and

@@ -41,6 +41,8 @@ pub enum Verb {
     Version(verbs::version::Args),
     Man(verbs::man::Args),
     Node(verbs::node::Args),
+    #[cfg(debug_assertions)]
+    Points(verbs::points::Args),
 }
 
 impl Verb {
@@ -50,6 +52,8 @@ impl Verb {
             Verb::Completions(args) => args.run(),
             Verb::Version(args) => args.run(),
             Verb::Man(args) => args.run(),
+            #[cfg(debug_assertions)]
+            Verb::Points(args) => args.run(),
             Verb::Pool(verb) => verb.run(&context()?),
             Verb::Fs(verb) => verb.run(&context()?),
             Verb::Mount(args) => args.run(&context()?),

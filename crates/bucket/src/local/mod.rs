@@ -4,7 +4,9 @@
 //!   readers see the old or the new. Create-if-absent is a hard link, which the kernel refuses if the name is
 //!   taken. A crash leaves at most a file that the next writer removes once it is old.
 //! - **Durable.** A put and a delete are so after [`Bucket::sync`], which is a `syncfs` shared by all buckets of
-//!   the file system (see [`sync`]). A create is so when it returns: file and directories are fsynced.
+//!   the file system (see [`sync`]). A create is so when it returns: file and directories are fsynced. Until its sync a
+//!   put may be lost with the power, and where it replaces an object its file is fsynced before it is renamed, so that
+//!   what a power loss leaves is the old object or the new one, and not a name whose content never reached the disk.
 //! - **A lost write stays lost.** After a failed `syncfs` the kernel takes the lost pages for clean and the next
 //!   call succeeds. So a bucket that has seen a failure fails every later sync that has something to make
 //!   durable, until it is opened anew.
@@ -22,7 +24,7 @@ use crate::{Bucket, Capacity, Error, ObjectInfo, Result};
 use bytes::Bytes;
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, renameat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat2, renameat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::sys::statvfs::fstatvfs;
 use nix::sys::uio::pread;
@@ -279,8 +281,17 @@ impl Root {
     fn put(&self, key: &str, body: &[Bytes]) -> Result<()> {
         let unfinished = self.write(key, body)?;
         let (folder, name) = split(key);
-        let rename = || renameat(&self.file, unfinished.path.as_str(), self.open_folder(folder)?, name);
-        self.in_folder(folder, rename).map_err(|e| self.fail(key, e))?;
+        let rename =
+            |flags| renameat2(&self.file, unfinished.path.as_str(), self.open_folder(folder)?, name, flags);
+        match self.in_folder(folder, || rename(RenameFlags::RENAME_NOREPLACE)) {
+            // EINVAL: the file system does not know the flag.
+            Err(Errno::EEXIST | Errno::EINVAL) => {
+                let replaced = fsync(&unfinished.file)
+                    .and_then(|()| self.in_folder(folder, || rename(RenameFlags::empty())));
+                replaced.map_err(|e| self.fail(key, e))?;
+            }
+            renamed => renamed.map_err(|e| self.fail(key, e))?,
+        }
         self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::zfetch::STREAMED_MIN;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tarn_base::point::{self, Point};
 use tarn_base::{BlockPtr, FsError, RecordOwner, Timespec};
 use tarn_pool::{Caching, Error};
 use tarn_proto::{FileCommit, RecordWrite};
@@ -81,6 +82,7 @@ impl Client {
 
     async fn fly_inner(self: &Arc<Self>, flight: &mut Flight) -> Result<(), FsError> {
         let ptrs = self.write_segment(flight).await?;
+        point::pass(Point::SegmentWritten);
         let segment = ptrs.first().map(|ptr| ptr.segment);
         for file in &flight.files {
             wait_turn(&file.inode, flight.id).await;
@@ -114,6 +116,7 @@ impl Client {
             flight.files = going.into_iter().map(|(file, _)| file).collect();
             return Err(self.noted(e));
         }
+        point::pass(Point::SegmentCommitted);
         add(&self.stats.commits, 1);
         self.set_full(false);
         for ((file, own), told) in going.into_iter().zip(told) {

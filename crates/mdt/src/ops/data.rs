@@ -8,6 +8,7 @@ use crate::tx::Tx;
 use crate::{Mdt, Outcome, Stop, key, phys};
 use std::sync::Arc;
 use tarn_base::block::flag;
+use tarn_base::point::{self, Point};
 use tarn_base::{Answer, BlockPtr, FsError, Ino, Timespec};
 
 /// Most chunks that one operation changes; what is larger goes in steps.
@@ -115,6 +116,7 @@ impl Mdt {
                 Ok(())
             };
             self.change_slowly(Vec::new(), &op).await?;
+            point::pass(Point::FreeStep);
             from = key::chunk(ino, last + 1);
         }
     }

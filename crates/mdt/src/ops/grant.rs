@@ -3,6 +3,7 @@
 use crate::phys::{GrantPhys, encode};
 use crate::{Mdt, key};
 use std::sync::Arc;
+use tarn_base::point::{self, Point};
 use tarn_base::{Answer, Grant, VdevId};
 
 impl Mdt {
@@ -24,6 +25,7 @@ impl Mdt {
             };
             let grants = mdt.change_slowly(Vec::new(), &op).await?;
             mdt.sync().await?;
+            point::pass(Point::GrantDurable);
             Ok(grants)
         })
     }

@@ -10,6 +10,7 @@ use crate::phys::{CHUNK_RECORDS, TruncatePhys, encode};
 use crate::tx::Tx;
 use crate::{Mdt, key};
 use std::sync::Arc;
+use tarn_base::point::{self, Point};
 use tarn_base::posix::{Attr, FILE_SIZE_MAX, FileKind, SetAttr};
 use tarn_base::{Answer, FsError, Ino};
 
@@ -55,6 +56,7 @@ impl Mdt {
                     match first.wait().await? {
                         (attr, None) => Ok(attr),
                         (_, Some(rest)) => {
+                            point::pass(Point::TruncateNoted);
                             mdt.finish_truncate(ino, rest).await?;
                             mdt.getattr(ino).wait().await
                         }
@@ -71,6 +73,7 @@ impl Mdt {
         records: std::ops::Range<u64>,
     ) -> Result<(), FsError> {
         self.free_in_steps(ino, records).await?;
+        point::pass(Point::TruncateFreed);
         let op = move |tx: &mut Tx| {
             tx.delete(key::truncate(ino));
             Ok(())

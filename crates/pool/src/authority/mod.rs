@@ -10,9 +10,17 @@
 //!   was not released.
 //!
 //! Every successful import has an epoch higher than all before it, and everything the holder writes carries it.
-//! [`Gate::check`] tells a holder that it was taken over: before every write of a label, and now and then by the
-//! transaction engine. There is a moment between the check and the write; what falls into it is harmless because
-//! the label's epoch decides (see [`crate::label`]) and SlateDB fences its own writers by create-if-absent.
+//! [`Gate::check`] tells a holder that it was taken over: before every write of a label, before and after a database
+//! is opened, and now and then by the transaction engine. Between the check and what follows it a process may sleep
+//! for as long as it takes another host to take the pool and to write. What falls into that moment does no harm:
+//! - segments have names of their own, under grants that the new holder looks through;
+//! - SlateDB fences its own writers by create-if-absent, so that whoever opened the database before the new holder
+//!   commits nothing. Who opens it *after* the new holder fences the wrong one, finds in the check that follows that it
+//!   may not write, and the new holder opens it anew (see `Database::build` in `mdt`);
+//! - labels are replaced whole, so one goes ahead of the others and the authority is asked again between them: an old
+//!   label can take the place of one new one, not of all (see `Pool::write_labels`), and of the two kinds the label's
+//!   epoch decides (see [`crate::label`]). A pool with a single bucket has no other label; there the next import may need
+//!   force, and a change of the configuration in that very moment may be lost.
 
 pub(crate) mod bucket;
 pub(crate) mod host;

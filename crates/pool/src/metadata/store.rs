@@ -17,6 +17,7 @@ use quick_cache::sync::Cache;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use tarn_base::point::{self, Point};
 use tarn_base::{DatasetId, PoolGuid, VdevGuid};
 
 /// Memory for footers of objects read, in bytes.
@@ -220,6 +221,9 @@ impl MetadataStore {
                     self.resolve(path, object, &holders, n).await?;
                 }
                 Err(error) => return Err(given_up(error)),
+            }
+            if n == 0 && holders.len() > 1 {
+                point::pass(Point::MetadataOneCopy);
             }
         }
         Ok(())

@@ -6,6 +6,8 @@ pub mod fs;
 pub mod man;
 pub mod mount;
 pub mod node;
+#[cfg(debug_assertions)]
+pub mod points;
 pub mod pool;
 pub mod stats;
 pub mod umount;

@@ -81,10 +81,14 @@ pub struct Found {
     pub problems: Vec<String>,
 }
 
-/// Pools in these buckets, and in directories of buckets. Those that this host has imported already are left out.
-pub async fn scan(urls: &[String], imported: &[KnownPool]) -> Result<Found> {
+/// Pools in these buckets, and in directories of buckets. Those that this host has imported already are left out, unless
+/// another host has taken them over.
+pub async fn scan(urls: &[String], imported: &[KnownPool], host: &HostId) -> Result<Found> {
     let (found, problems) = Pool::scan(urls).await.map_err(told)?;
-    let here = |pool: &FoundPool| imported.iter().any(|k| k.guid == pool.config.guid.0 && !k.exported);
+    let here = |pool: &FoundPool| {
+        imported.iter().any(|k| k.guid == pool.config.guid.0 && !k.exported)
+            && pool.holder.as_ref().is_none_or(|holder| holder.id == host.id)
+    };
     Ok(Found { pools: found.iter().filter(|pool| !here(pool)).map(importable).collect(), problems })
 }
 

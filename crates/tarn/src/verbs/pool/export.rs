@@ -1,6 +1,7 @@
 use crate::context::Context;
 use crate::control::Request;
 use anyhow::Result;
+use tarn_base::point::{self, Point};
 
 /// Let go of pools so that another host can import them
 #[derive(Debug, clap::Args)]
@@ -21,6 +22,7 @@ impl Args {
         for pool in &self.pools {
             let known = context.state.pool(pool)?;
             context.ask(pool, Request::Export { force: self.force })?;
+            point::pass(Point::ExportReleased);
             context.state.exported(known.guid)?;
         }
         Ok(0)

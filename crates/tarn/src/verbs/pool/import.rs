@@ -5,6 +5,7 @@ use crate::state::KnownPool;
 use crate::wiring::{self, Found, Importable};
 use crate::{names, table};
 use anyhow::{Context as _, Result, bail};
+use tarn_base::point::{self, Point};
 
 /// Bring pools that lie in buckets to this host; list them when none is named
 #[derive(Debug, clap::Args)]
@@ -39,7 +40,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let urls = self.urls(context)?;
-        let found = context.block_on(wiring::scan(&urls, &context.state.pools()?))?;
+        let found = context.block_on(wiring::scan(&urls, &context.state.pools()?, &host(&context.state)?))?;
         if let Some(wanted) = self.words.first() {
             let new_name = self.new_name.as_deref().or(self.words.get(1).map(String::as_str));
             import(context, &urls, &found, wanted, new_name, self.force)?;
@@ -129,6 +130,7 @@ fn import(
     let new_name = Some(name).filter(|n| *n != pool.name);
     let imported = context.block_on(wiring::import(urls, pool.guid, host, force, new_name, &context.command));
     let urls = imported.with_context(|| format!("cannot import '{}'", pool.name))?;
+    point::pass(Point::ImportLabelled);
     context.state.remember(KnownPool { name: name.into(), guid: pool.guid, urls, exported: false })
 }
 
