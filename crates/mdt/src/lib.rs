@@ -365,13 +365,13 @@ impl Mdt {
         let mut from = start.clone();
         while out.len() < limit && from < *end {
             // Changes first: a txg that becomes durable between the two reads is then seen twice, never missed.
-            let changed = self.rows.changed_in(&from, end);
             let room = limit - out.len();
-            let stored = self.db.scan(&from, end, room.saturating_add(1)).await?;
+            let (changed, known) = self.rows.changed_in(&from, end, room.saturating_add(1));
+            let stored = self.db.scan(&from, &known, room.saturating_add(1)).await?;
             // Beyond the last row that the database gave there may be more of its rows, so only what lies before
             // it is known to be complete.
             let whole = stored.len() <= room;
-            let upto = if whole { end.clone() } else { stored[stored.len() - 1].0.clone() };
+            let upto = if whole { known } else { stored[stored.len() - 1].0.clone() };
             let mut merged: std::collections::BTreeMap<Key, rows::Row> =
                 stored.into_iter().filter(|(k, _)| *k < upto).map(|(k, v)| (k, Some(v))).collect();
             merged.extend(changed.range(..upto.clone()).map(|(k, v)| (k.clone(), v.clone())));
