@@ -251,7 +251,11 @@ const CLASSES: [&[Operation]; 5] = [
 
 fn queue(stats: &StatsSnapshot, kinds: &[Operation]) -> QueueReport {
     let of = || kinds.iter().filter_map(|kind| stats.operations.get(kind));
-    QueueReport { pending: of().map(|o| o.waiting).sum(), active: of().map(|o| o.in_flight).sum() }
+    QueueReport {
+        requests: of().map(|o| o.requests).sum(),
+        pending: of().map(|o| o.waiting).sum(),
+        active: of().map(|o| o.in_flight).sum(),
+    }
 }
 
 /// Several kinds of requests as one: latencies are weighted by requests, percentiles are the worst.
