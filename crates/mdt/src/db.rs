@@ -1,22 +1,25 @@
 //! The dataset's database: SlateDB on the pool's metadata store, opened so that an idle dataset costs almost
 //! nothing and memory is bounded, and opened anew when a failure closed it.
 
-use crate::Stop;
 use crate::key::Key;
+use crate::memory::Shares;
 use crate::rows::Row;
+use crate::{Stop, pool_error};
 use bytes::Bytes;
 use object_store::ObjectStore;
 use parking_lot::RwLock;
 use slatedb::config::{
-    CompactorOptions, FlushOptions, FlushType, GarbageCollectorDirectoryOptions, GarbageCollectorOptions,
-    GarbageCollectorScheduleOptions, Settings,
+    CompactionWorkerOptions, CompactorOptions, FlushOptions, FlushType, GarbageCollectorDirectoryOptions,
+    GarbageCollectorOptions, GarbageCollectorScheduleOptions, Settings,
 };
+use slatedb::db_cache::foyer::FoyerCache;
+use slatedb::db_cache::{CachedEntry, CachedKey};
 use slatedb::{CloseReason, Db, ErrorKind, WriteBatch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tarn_base::FsError;
-use tarn_pool::Pool;
+use tarn_pool::{DatasetConfig, Pool};
 
 /// Where in the metadata store the database lies.
 const PATH: &str = "db";
@@ -24,11 +27,20 @@ const PATH: &str = "db";
 /// What a database that closed itself still does ends within this time, or is left to itself.
 const CLOSING: Duration = Duration::from_secs(3);
 
+/// Tables that may wait for compaction; where memory is short they are small, and soon many.
+const L0_MOST: usize = 32;
+
+/// Shards of the block cache, and what a block costs there beside its bytes.
+const BLOCK_SHARDS: usize = 4;
+const BLOCK: usize = 256;
+
 pub struct Database {
     /// Says whether the database may be opened anew.
     pool: Arc<Pool>,
     store: Arc<dyn ObjectStore>,
-    cache_bytes: u64,
+    shares: Shares,
+    /// Blocks of the database.
+    blocks: foyer::Cache<CachedKey, CachedEntry>,
     db: RwLock<Arc<Db>>,
     /// One opening at a time: a second one would fence the first.
     opening: tokio::sync::Mutex<Option<String>>,
@@ -73,7 +85,7 @@ impl From<DbError> for Stop {
     }
 }
 
-fn settings() -> Settings {
+fn settings(shares: &Shares) -> Settings {
     let sweep = |age| {
         Some(GarbageCollectorDirectoryOptions {
             interval: Some(Duration::from_secs(60)),
@@ -86,12 +98,22 @@ fn settings() -> Settings {
         flush_interval: None,
         manifest_poll_interval: Duration::from_secs(60),
         min_filter_keys: 1000,
-        max_unflushed_bytes: 64 << 20,
-        l0_sst_size_bytes: 16 << 20,
-        l0_flush_parallelism: 2,
+        max_unflushed_bytes: shares.unflushed as usize,
+        l0_sst_size_bytes: shares.table as usize,
+        l0_flush_parallelism: 1,
+        l0_max_ssts: L0_MOST,
+        l0_max_ssts_per_key: L0_MOST,
         compactor_options: Some(CompactorOptions {
             poll_interval: Duration::from_secs(30),
             max_concurrent_compactions: 1,
+            worker: Some(CompactionWorkerOptions {
+                max_concurrent_compactions: 1,
+                max_subcompactions: 1,
+                max_sst_size: shares.compacted as usize,
+                max_fetch_tasks: 1,
+                bytes_to_fetch: shares.fetch as usize,
+                ..CompactionWorkerOptions::default()
+            }),
             ..CompactorOptions::default()
         }),
         garbage_collector_options: Some(GarbageCollectorOptions {
@@ -112,17 +134,21 @@ fn settings() -> Settings {
 }
 
 impl Database {
-    /// Opens the database, which fences every earlier owner. `cache_bytes` bounds its block cache.
-    pub async fn open(
-        pool: Arc<Pool>,
-        store: Arc<dyn ObjectStore>,
-        cache_bytes: u64,
-    ) -> Result<Database, DbError> {
-        let db = Self::build(&store, cache_bytes).await?;
+    /// Opens the database of a dataset, which fences every earlier owner.
+    pub async fn open(pool: Arc<Pool>, row: &DatasetConfig, shares: Shares) -> Result<Database, FsError> {
+        let store = pool.metadata_store(row).map_err(pool_error)?;
+        pool.limit_metadata(row, shares.regions).map_err(pool_error)?;
+        let blocks = foyer::CacheBuilder::new(shares.blocks as usize)
+            .with_name("metadata blocks")
+            .with_shards(BLOCK_SHARDS)
+            .with_weighter(|_: &CachedKey, block: &CachedEntry| block.size() + BLOCK)
+            .build();
+        let db = Self::build(&store, shares, &blocks).await?;
         Ok(Database {
             pool,
             store,
-            cache_bytes,
+            shares,
+            blocks,
             db: RwLock::new(Arc::new(db)),
             opening: tokio::sync::Mutex::default(),
             tries: AtomicU64::new(0),
@@ -131,12 +157,20 @@ impl Database {
         })
     }
 
-    async fn build(store: &Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Db, DbError> {
-        use slatedb::db_cache::foyer::{FoyerCache, FoyerCacheOptions};
-        let cache =
-            FoyerCache::new_with_opts(FoyerCacheOptions { max_capacity: cache_bytes, ..Default::default() });
-        let builder = Db::builder(PATH, store.clone()).with_settings(settings());
-        Ok(builder.with_db_cache(Arc::new(cache), 0).build().await?)
+    async fn build(
+        store: &Arc<dyn ObjectStore>,
+        shares: Shares,
+        blocks: &foyer::Cache<CachedKey, CachedEntry>,
+    ) -> Result<Db, DbError> {
+        let builder = Db::builder(PATH, store.clone())
+            .with_settings(settings(&shares))
+            .with_db_cache(Arc::new(FoyerCache::new_with_cache(blocks.clone())), 0);
+        Ok(builder.build().await?)
+    }
+
+    /// Bytes of database blocks that are cached now, and at most.
+    pub fn blocks(&self) -> (u64, u64) {
+        (self.blocks.usage() as u64, self.blocks.capacity() as u64)
     }
 
     fn db(&self) -> Arc<Db> {
@@ -181,7 +215,7 @@ impl Database {
         })?;
         // It is closed already; this only waits for its tasks, which may be waiting for a bucket themselves.
         let _ = tokio::time::timeout(CLOSING, old.close()).await;
-        let new = Self::build(&self.store, self.cache_bytes).await?;
+        let new = Self::build(&self.store, self.shares, &self.blocks).await?;
         *self.db.write() = Arc::new(new);
         Ok(true)
     }

@@ -19,6 +19,7 @@ mod compact;
 mod db;
 mod destroy;
 mod key;
+mod memory;
 mod names;
 mod open;
 mod ops;
@@ -34,6 +35,7 @@ mod txg;
 
 pub use check::CheckReport;
 pub use destroy::destroy;
+pub use memory::MemoryUse;
 pub use open::MdtOptions;
 pub use ops::{FileChange, RecordChange, Share};
 
@@ -154,7 +156,7 @@ struct OpState {
     numbers: SuperPhys,
     /// Bytes of records in segments that are not freed yet, by vdev.
     stored: BTreeMap<VdevId, u64>,
-    /// Rows and their bytes changed in the open txg.
+    /// Rows changed in the open txg, and the memory that they take.
     rows: usize,
     bytes: u64,
 }
@@ -165,6 +167,7 @@ pub struct Mdt {
     pool: Arc<Pool>,
     db: db::Database,
     rows: RowStore,
+    shares: memory::Shares,
     op: Mutex<OpState>,
     engine: txg::Engine,
     properties: RwLock<Properties>,
@@ -298,9 +301,8 @@ impl Mdt {
             writes.insert(key::vdev(vdev), Some(phys::encode(&VdevPhys { stored: *stored })));
         }
         state.rows += writes.len();
-        state.bytes +=
-            writes.iter().map(|(k, v)| (k.len() + v.as_ref().map_or(0, |v| v.len())) as u64).sum::<u64>();
-        let full = state.rows >= txg::TXG_ROWS || state.bytes >= txg::TXG_BYTES;
+        state.bytes += writes.iter().map(|(key, row)| rows::weight(key, row)).sum::<u64>();
+        let full = state.rows >= txg::TXG_ROWS || state.bytes >= self.shares.txg;
         self.rows.apply(state.txg, writes);
         let txg = state.txg;
         drop(state);

@@ -32,9 +32,17 @@ struct RowWeight;
 
 impl Weighter<Key, Row> for RowWeight {
     fn weight(&self, key: &Key, row: &Row) -> u64 {
-        // The cache's own book-keeping comes to about 80 bytes an entry.
-        80 + key.len() as u64 + row.as_ref().map_or(0, |value| value.len() as u64)
+        weight(key, row)
     }
+}
+
+/// What a row costs beside its bytes: its place in a table, and the allocator's share of its value.
+const ROW: u64 = 192;
+
+/// Memory that a row takes, in bytes.
+pub fn weight(key: &Key, row: &Row) -> u64 {
+    let spilled = if key.spilled() { key.len() as u64 } else { 0 };
+    ROW + spilled + row.as_ref().map_or(0, |value| value.len() as u64)
 }
 
 struct Shard {
@@ -60,7 +68,7 @@ impl RowStore {
         let shard = || {
             Mutex::new(Shard {
                 dirty: Default::default(),
-                clean: Cache::with_weighter((per_shard / 200) as usize, per_shard, RowWeight),
+                clean: Cache::with_weighter((per_shard / (ROW + 64)) as usize, per_shard, RowWeight),
                 retirements: 0,
             })
         };
@@ -173,6 +181,15 @@ impl RowStore {
         }
         drop(out.split_off(&upto));
         (out, upto)
+    }
+
+    /// Bytes of committed rows that are cached now, and at most.
+    pub fn usage(&self) -> (u64, u64) {
+        let of = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            (shard.clean.weight(), shard.clean.capacity())
+        };
+        self.shards.iter().map(of).fold((0, 0), |(used, most), (u, m)| (used + u, most + m))
     }
 }
 

@@ -19,13 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use tarn_base::{DatasetId, PoolGuid, VdevGuid};
 
-/// Memory for footers of objects read, in bytes.
-const FOOTERS: usize = 4 << 20;
+/// Memory for footers of objects read, as a part of that for regions.
+const FOOTERS_PART: u64 = 8;
 /// Small reads of an object that never changes bring so many bytes around them, aligned: a database is read in blocks of
 /// some KiB, and neighbours are wanted soon.
 pub(super) const REGION: u64 = 512 << 10;
-/// Memory for such regions, in bytes.
-const REGIONS: usize = 32 << 20;
+/// Memory for such regions and for footers unless [`MetadataStore::set_memory`] says otherwise, in bytes.
+const MEMORY: u64 = 32 << 20;
 /// A listed object with one copy is given its second when it is older than this many milliseconds: a younger one may
 /// be on its way.
 const SETTLED_MS: i64 = 60_000;
@@ -144,7 +144,6 @@ impl MetadataStore {
         gate: Arc<Gate>,
         damage: Arc<DamageLog>,
     ) -> Arc<MetadataStore> {
-        let footers = Cache::with_weighter(FOOTERS / 512, FOOTERS as u64, Weight);
         Arc::new_cyclic(|this| MetadataStore {
             pool,
             dataset: dataset.id,
@@ -152,13 +151,25 @@ impl MetadataStore {
             vdevs,
             gate,
             damage,
-            footers,
-            regions: Cache::with_weighter(REGIONS / REGION as usize, REGIONS as u64, Weight),
+            footers: Cache::with_weighter(1 << 10, MEMORY / FOOTERS_PART, Weight),
+            regions: Cache::with_weighter(1 << 6, MEMORY - MEMORY / FOOTERS_PART, Weight),
             rewriting: tokio::sync::Mutex::new(()),
             books: Mutex::default(),
             settled_ms: AtomicI64::new(SETTLED_MS),
             this: this.clone(),
         })
+    }
+
+    /// Bounds what is kept in memory of objects read.
+    pub(crate) fn set_memory(&self, bytes: u64) {
+        self.footers.set_capacity(bytes / FOOTERS_PART);
+        self.regions.set_capacity(bytes - bytes / FOOTERS_PART);
+    }
+
+    /// Bytes that are kept of objects read, and at most.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let (footers, regions) = (&self.footers, &self.regions);
+        (footers.weight() + regions.weight(), footers.capacity() + regions.capacity())
     }
 
     pub(super) fn key(&self, path: &str) -> String {
