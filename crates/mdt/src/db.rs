@@ -1,6 +1,7 @@
 //! The dataset's database: SlateDB on the pool's metadata store, opened so that an idle dataset costs almost
 //! nothing and memory is bounded, and opened anew when a failure closed it.
 
+use crate::idle::IdleClock;
 use crate::key::Key;
 use crate::memory::Shares;
 use crate::rows::Row;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tarn_base::FsError;
 use tarn_pool::{DatasetConfig, Pool};
+use tokio::sync::watch;
 
 /// Where in the metadata store the database lies.
 const PATH: &str = "db";
@@ -39,6 +41,8 @@ pub struct Database {
     pool: Arc<Pool>,
     store: Arc<dyn ObjectStore>,
     shares: Shares,
+    /// When the store was changed last.
+    changed: watch::Receiver<tokio::time::Instant>,
     /// Blocks of the database.
     blocks: foyer::Cache<CachedKey, CachedEntry>,
     db: RwLock<Arc<Db>>,
@@ -96,7 +100,8 @@ fn settings(shares: &Shares) -> Settings {
     Settings {
         // Txgs are flushed by hand: one WAL object for each.
         flush_interval: None,
-        manifest_poll_interval: Duration::from_secs(60),
+        // Polls are made less and less often while nothing changes: see the module `idle`.
+        manifest_poll_interval: Duration::from_secs(30),
         min_filter_keys: 1000,
         max_unflushed_bytes: shares.unflushed as usize,
         l0_sst_size_bytes: shares.table as usize,
@@ -104,7 +109,7 @@ fn settings(shares: &Shares) -> Settings {
         l0_max_ssts: L0_MOST,
         l0_max_ssts_per_key: L0_MOST,
         compactor_options: Some(CompactorOptions {
-            poll_interval: Duration::from_secs(30),
+            poll_interval: Duration::from_secs(10),
             max_concurrent_compactions: 1,
             worker: Some(CompactionWorkerOptions {
                 max_concurrent_compactions: 1,
@@ -137,17 +142,19 @@ impl Database {
     /// Opens the database of a dataset, which fences every earlier owner.
     pub async fn open(pool: Arc<Pool>, row: &DatasetConfig, shares: Shares) -> Result<Database, FsError> {
         let store = pool.metadata_store(row).map_err(pool_error)?;
+        let changed = pool.metadata_changes(row).map_err(pool_error)?;
         pool.limit_metadata(row, shares.regions).map_err(pool_error)?;
         let blocks = foyer::CacheBuilder::new(shares.blocks as usize)
             .with_name("metadata blocks")
             .with_shards(BLOCK_SHARDS)
             .with_weighter(|_: &CachedKey, block: &CachedEntry| block.size() + BLOCK)
             .build();
-        let db = Self::build(&store, shares, &blocks).await?;
+        let db = Self::build(&store, shares, &changed, &blocks).await?;
         Ok(Database {
             pool,
             store,
             shares,
+            changed,
             blocks,
             db: RwLock::new(Arc::new(db)),
             opening: tokio::sync::Mutex::default(),
@@ -160,10 +167,12 @@ impl Database {
     async fn build(
         store: &Arc<dyn ObjectStore>,
         shares: Shares,
+        changed: &watch::Receiver<tokio::time::Instant>,
         blocks: &foyer::Cache<CachedKey, CachedEntry>,
     ) -> Result<Db, DbError> {
         let builder = Db::builder(PATH, store.clone())
             .with_settings(settings(&shares))
+            .with_system_clock(Arc::new(IdleClock::new(changed.clone())))
             .with_db_cache(Arc::new(FoyerCache::new_with_cache(blocks.clone())), 0);
         Ok(builder.build().await?)
     }
@@ -215,7 +224,7 @@ impl Database {
         })?;
         // It is closed already; this only waits for its tasks, which may be waiting for a bucket themselves.
         let _ = tokio::time::timeout(CLOSING, old.close()).await;
-        let new = Self::build(&self.store, self.shares, &self.blocks).await?;
+        let new = Self::build(&self.store, self.shares, &self.changed, &self.blocks).await?;
         *self.db.write() = Arc::new(new);
         Ok(true)
     }

@@ -18,6 +18,7 @@ mod check;
 mod compact;
 mod db;
 mod destroy;
+mod idle;
 mod key;
 mod memory;
 mod names;

@@ -23,6 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tarn_base::{BlockPtr, DatasetId, Epoch, Grant, PoolGuid, RecordOwner, SegmentId, VdevId};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Fetched from the end of a segment to read its directory, in bytes: enough for a segment of 128 KiB records.
 const DIRECTORY_TAIL: u64 = 16 << 10;
@@ -412,6 +414,11 @@ impl Pool {
     /// Bytes in memory of objects of a dataset's metadata store that were read, and at most.
     pub fn metadata_memory(&self, dataset: DatasetId) -> (u64, u64) {
         self.stores.lock().get(&dataset).map_or((0, 0), |store| store.memory())
+    }
+
+    /// Tells when an object of a dataset's metadata store was written or deleted last.
+    pub fn metadata_changes(&self, dataset: &DatasetConfig) -> Result<watch::Receiver<Instant>> {
+        Ok(self.metadata(dataset)?.changes())
     }
 
     pub(crate) fn metadata(&self, dataset: &DatasetConfig) -> Result<Arc<MetadataStore>> {

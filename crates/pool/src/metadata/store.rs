@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use tarn_base::{DatasetId, PoolGuid, VdevGuid};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Memory for footers of objects read, as a part of that for regions.
 const FOOTERS_PART: u64 = 8;
@@ -51,6 +53,8 @@ pub(crate) struct MetadataStore {
     /// Sizes of the objects known, for the vdevs' books, and what was deleted, so that no repair brings it back.
     pub(super) books: Mutex<Books>,
     pub(super) settled_ms: AtomicI64,
+    /// When an object was written or deleted last.
+    changed: watch::Sender<Instant>,
     pub(super) this: std::sync::Weak<MetadataStore>,
 }
 
@@ -156,6 +160,7 @@ impl MetadataStore {
             rewriting: tokio::sync::Mutex::new(()),
             books: Mutex::default(),
             settled_ms: AtomicI64::new(SETTLED_MS),
+            changed: watch::Sender::new(Instant::now()),
             this: this.clone(),
         })
     }
@@ -170,6 +175,15 @@ impl MetadataStore {
     pub(crate) fn memory(&self) -> (u64, u64) {
         let (footers, regions) = (&self.footers, &self.regions);
         (footers.weight() + regions.weight(), footers.capacity() + regions.capacity())
+    }
+
+    /// Tells when an object was written or deleted last.
+    pub(crate) fn changes(&self) -> watch::Receiver<Instant> {
+        self.changed.subscribe()
+    }
+
+    fn note_change(&self) {
+        self.changed.send_replace(Instant::now());
     }
 
     pub(super) fn key(&self, path: &str) -> String {
@@ -203,11 +217,14 @@ impl MetadataStore {
     ) -> Os<PutResult> {
         self.gate.pass().map_err(fatal)?;
         let object = self.prepare(path, payload, put_id);
-        match mode {
-            PutMode::Overwrite => self.overwrite(path, &object).await?,
-            PutMode::Create => self.create(path, &object).await?,
-            PutMode::Update(expected) => self.update(path, &object, expected.e_tag).await?,
-        }
+        let done = match mode {
+            PutMode::Overwrite => self.overwrite(path, &object).await,
+            PutMode::Create => self.create(path, &object).await,
+            PutMode::Update(expected) => self.update(path, &object, expected.e_tag).await,
+        };
+        // One that failed may have taken effect.
+        self.note_change();
+        done?;
         self.footers.insert(path.to_string(), Arc::new(object.footer.clone()));
         // Only a put brings a deleted path back: a listing may be older than the delete.
         self.books.lock().deleted.remove(path);
@@ -332,7 +349,17 @@ impl MetadataStore {
     /// Deletes both copies of each, seconds first.
     pub(super) async fn delete(&self, paths: &[String]) -> Os<()> {
         self.gate.pass().map_err(fatal)?;
+        if paths.is_empty() {
+            return Ok(());
+        }
         paths.iter().for_each(|path| self.unbook(path));
+        let done = self.delete_copies(paths).await;
+        self.note_change();
+        paths.iter().for_each(|path| drop(self.footers.remove(path)));
+        done
+    }
+
+    async fn delete_copies(&self, paths: &[String]) -> Os<()> {
         for copy in [1, 0] {
             let mut by_vdev: BTreeMap<usize, Vec<String>> = BTreeMap::new();
             for path in paths {
@@ -343,7 +370,6 @@ impl MetadataStore {
             let deletes = by_vdev.iter().map(|(&vdev, keys)| self.vdevs[vdev].delete(keys));
             join_all(deletes).await.into_iter().collect::<Result<()>>().map_err(given_up)?;
         }
-        paths.iter().for_each(|path| drop(self.footers.remove(path)));
         Ok(())
     }
 }
