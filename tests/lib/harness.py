@@ -45,6 +45,7 @@ ROWS = [
     ("input", "wrong input: one clear line, nothing half made"),
     ("faults", "buckets that fail under load"),
     ("sim", "seeds of faults and crashes against a model"),
+    ("bounds", "memory, listings and requests stay within bounds"),
 ]
 
 

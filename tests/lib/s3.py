@@ -24,9 +24,10 @@ def binary():
 
 
 class Server:
-    """A running server with `buckets` empty buckets, on files below `root`; it can keep versions if `versions`."""
+    """A running server with `buckets` empty buckets, on files below `root`; it can keep versions if `versions`, and
+    counts what it serves if `counting`."""
 
-    def __init__(self, root, buckets, versions=False):
+    def __init__(self, root, buckets, versions=False, counting=False):
         self.root = root
         self.names = [f"b{n:02}" for n in range(1, buckets + 1)]
         for name in self.names:
@@ -49,6 +50,9 @@ class Server:
         if versions:
             os.makedirs(root + ".versions")
             beside += ["--versioning-dir", root + ".versions"]
+        self.accesses = root.rstrip("/") + ".access"
+        if counting:
+            command += ["--access-log", self.accesses]
         self.process = subprocess.Popen([*command, "posix", *beside, root], env=env, stdout=self.log, stderr=self.log)
         self.wait()
 
@@ -93,6 +97,11 @@ class Server:
         request = urllib.request.Request(url, data=body or None, headers=sent, method=method)
         with urllib.request.urlopen(request, timeout=20) as answer:
             return answer.read()
+
+    def served(self):
+        """Requests so far, by the server's own log: a line each."""
+        with open(self.accesses, "rb") as file:
+            return sum(1 for _ in file)
 
     def stop(self):
         self.process.terminate()

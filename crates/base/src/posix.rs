@@ -211,6 +211,16 @@ pub struct DirEntry {
     pub attr: Attr,
 }
 
+/// An entry of a directory without attributes: what the directory itself knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameEntry {
+    pub name: Vec<u8>,
+    /// As in [`DirEntry`].
+    pub cookie: u64,
+    pub ino: Ino,
+    pub kind: FileKind,
+}
+
 /// A file system's size and use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StatFs {

@@ -56,6 +56,16 @@ pub fn lent_bytes() -> usize {
     LENT.load(Relaxed)
 }
 
+/// Most bytes of buffers that are kept unused.
+pub fn idle_limit() -> usize {
+    IDLE_LIMIT.load(Relaxed)
+}
+
+/// Bytes of memory that a body of `len` bytes takes.
+pub fn footprint(len: usize) -> usize {
+    if len < SMALLEST { len } else { class_of(len) }
+}
+
 /// The class of a body of `len` bytes: the next of four steps to each doubling.
 fn class_of(len: usize) -> usize {
     let len = len.max(SMALLEST);

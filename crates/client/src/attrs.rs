@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::inode::Overlay;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tarn_base::posix::{Attr, DirEntry, FileKind, SetAttr, SetTime};
+use tarn_base::posix::{Attr, DirEntry, FileKind, NameEntry, SetAttr, SetTime};
 use tarn_base::{Answer, FsError, Ino, Timespec};
 
 impl Client {
@@ -73,6 +73,14 @@ impl Client {
                     Ok(entries)
                 })
             }
+        }
+    }
+
+    /// The same names without attributes.
+    pub fn names(&self, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<NameEntry>> {
+        match self.mds.names(dir, cookie, max) {
+            Answer::Ready(Err(e)) => Answer::err(self.noted(e)),
+            other => other,
         }
     }
 

@@ -2,25 +2,30 @@
 //!
 //! The first touch of fresh memory costs more than the copy itself, so buffers of a whole record go back to a
 //! free list and are used again. A record that is still small (most files are) has a small buffer, which
-//! doubles as it grows. A buffer that somebody else reads (a segment on its way to a bucket, a reply on its
+//! doubles as it grows. What the buffers take, those that wait for their next use included, stays within a limit, to
+//! which writers are held. A buffer that somebody else reads (a segment on its way to a bucket, a reply on its
 //! way to a reader) is never changed: a write copies it first.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Buffers below this are the allocator's business.
 const POOLED_MIN: usize = 32 << 10;
-/// The free list keeps at most this much, in bytes: about what waits in memory while somebody writes without a pause.
-const POOLED_BYTES: usize = 256 << 20;
 /// A record's first buffer, in bytes.
-const FIRST: usize = 4 << 10;
+const FIRST: usize = 512;
+/// What a dirty record costs beside its buffer, in bytes: its places in tables and queues, and its share of the file's.
+const RECORD: u64 = 1 << 10;
 
-/// Buffers that wait for their next use, by capacity.
-#[derive(Default)]
+/// Buffers that wait for their next use, and the count of all.
 pub(crate) struct FreeList {
     held: Mutex<Held>,
+    /// Bytes of buffers in use, with all that their records cost.
+    lent: AtomicU64,
+    /// Bytes that buffers may take, those that wait included.
+    limit: u64,
 }
 
 #[derive(Default)]
@@ -29,25 +34,58 @@ struct Held {
     bytes: usize,
 }
 
-impl FreeList {
-    fn take(&self, capacity: usize) -> Vec<u8> {
-        if capacity >= POOLED_MIN {
-            let mut held = self.held.lock();
-            if let Some(buffer) = held.by_capacity.get_mut(&capacity).and_then(Vec::pop) {
-                held.bytes -= capacity;
-                return buffer;
-            }
+impl Held {
+    /// Gives one buffer, a small one, back to the allocator.
+    fn drop_one(&mut self) {
+        let Some((&capacity, buffers)) = self.by_capacity.iter_mut().next() else { return };
+        self.bytes -= buffers.pop().map_or(0, |_| capacity);
+        if buffers.is_empty() {
+            self.by_capacity.remove(&capacity);
         }
+    }
+}
+
+impl FreeList {
+    /// Buffers that take at most `limit` bytes as long as writers heed [`FreeList::lent`].
+    pub fn new(limit: u64) -> FreeList {
+        FreeList { held: Mutex::default(), lent: AtomicU64::new(0), limit }
+    }
+
+    /// Bytes in use by dirty records.
+    pub fn lent(&self) -> u64 {
+        self.lent.load(Ordering::Acquire)
+    }
+
+    /// Bytes that wait for their next use.
+    pub fn held(&self) -> u64 {
+        self.held.lock().bytes as u64
+    }
+
+    fn take(&self, capacity: usize) -> Vec<u8> {
+        let lent = self.lent.fetch_add(capacity as u64, Ordering::AcqRel) + capacity as u64;
+        let mut held = self.held.lock();
+        if let Some(buffer) = held.by_capacity.get_mut(&capacity).and_then(Vec::pop) {
+            held.bytes -= capacity;
+            return buffer;
+        }
+        while held.bytes > 0 && lent + held.bytes as u64 > self.limit {
+            held.drop_one();
+        }
+        drop(held);
         Vec::with_capacity(capacity)
     }
 
     fn give(&self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
+        if capacity == 0 {
+            return;
+        }
+        let lent = self.lent.fetch_sub(capacity as u64, Ordering::AcqRel) - capacity as u64;
         if capacity < POOLED_MIN || !capacity.is_power_of_two() {
             return;
         }
         let mut held = self.held.lock();
-        if held.bytes + capacity <= POOLED_BYTES {
+        if lent + (held.bytes + capacity) as u64 <= self.limit {
             held.bytes += capacity;
             buffer.clear();
             held.by_capacity.entry(capacity).or_default().push(buffer);
@@ -63,6 +101,7 @@ pub(crate) struct RecordBuf {
 
 impl RecordBuf {
     pub fn new(home: &Arc<FreeList>) -> RecordBuf {
+        home.lent.fetch_add(RECORD, Ordering::AcqRel);
         RecordBuf { data: Vec::new(), home: home.clone() }
     }
 
@@ -121,6 +160,7 @@ impl RecordBuf {
 impl Drop for RecordBuf {
     fn drop(&mut self) {
         self.home.give(std::mem::take(&mut self.data));
+        self.home.lent.fetch_sub(RECORD, Ordering::AcqRel);
     }
 }
 
@@ -163,19 +203,13 @@ impl SharedBuf {
     }
 }
 
-/// `content` in memory of about its own size: what a cache should keep of a record that fills little of its
-/// buffer.
-pub(crate) fn compact(content: Bytes, capacity_hint: usize) -> Bytes {
-    if content.len() * 2 < capacity_hint { Bytes::copy_from_slice(&content) } else { content }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn readers_keep_what_they_saw() {
-        let home = Arc::new(FreeList::default());
+        let home = Arc::new(FreeList::new(1 << 20));
         let mut shared = SharedBuf::new(RecordBuf::new(&home));
         shared.make_mut(65536).write(10, b"abc", 65536);
         let seen = shared.bytes();
@@ -185,8 +219,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_use_and_what_waits_stays_within_the_limit() {
+        let home = Arc::new(FreeList::new(256 << 10));
+        let record = |bytes: usize| RecordBuf::copy_of(&home, &vec![1; bytes], 64 << 10);
+        let buffers: Vec<_> = (0..8).map(|_| record(60_000)).collect();
+        assert_eq!(home.lent(), (8 * 65) << 10);
+        drop(buffers);
+        assert_eq!((home.lent(), home.held()), (0, 192 << 10));
+        // Small ones take their room from those that wait, and no more.
+        let small: Vec<_> = (0..40).map(|_| record(700)).collect();
+        assert_eq!(home.lent(), 80 << 10);
+        assert_eq!(home.held(), 128 << 10);
+        drop(small);
+        assert_eq!((home.lent(), home.held()), (0, 128 << 10));
+    }
+
+    #[test]
     fn whole_records_are_used_again() {
-        let home = Arc::new(FreeList::default());
+        let home = Arc::new(FreeList::new(1 << 20));
         let mut buf = RecordBuf::new(&home);
         buf.write(0, &[7; 60000], 65536);
         let place = buf.data.as_ptr();

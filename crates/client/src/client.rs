@@ -6,7 +6,7 @@ use crate::inode::Inode;
 use crate::open::Handles;
 use crate::records::{PoolRecords, Records, fs_error};
 use crate::space::SpaceCheck;
-use crate::stats::{ClientStats, Counters};
+use crate::stats::{ClientStats, Counters, MemoryUse};
 use crate::table::{Pinned, Table};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -25,9 +25,11 @@ use tokio::sync::{Notify, OwnedRwLockWriteGuard};
 /// How a client behaves. Every field has a default but the runtime.
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// Most bytes of written data that wait in memory. Above 60 % of it everything dirty is flushed, at it
+    /// Most bytes of memory for written data, whole buffers counted. Above 60 % of it everything dirty is flushed, at it
     /// writers wait.
     pub dirty_max: u64,
+    /// Most bytes of segments on their way to buckets: what is packed for them takes memory of its own.
+    pub flights_max: u64,
     /// How long written data waits at most before its flush begins, unless it fills a segment earlier.
     pub flush_age: Duration,
     /// How far ahead of a sequential reader is fetched, in bytes for each handle.
@@ -45,6 +47,7 @@ impl ClientOptions {
     pub fn new(runtime: tokio::runtime::Handle) -> ClientOptions {
         ClientOptions {
             dirty_max: 256 << 20,
+            flights_max: 128 << 20,
             flush_age: Duration::from_secs(5),
             prefetch_max: 64 << 20,
             told_of_forgetting: false,
@@ -101,7 +104,7 @@ impl Client {
             flush: Flush::default(),
             space: SpaceCheck::default(),
             stats: Counters::default(),
-            free: Arc::new(FreeList::default()),
+            free: Arc::new(FreeList::new(options.dirty_max)),
             versions: Cache::new(VERSIONS),
             settled: AtomicU64::new(0),
             room: Notify::new(),
@@ -118,6 +121,17 @@ impl Client {
     /// Counters of this moment.
     pub fn stats(&self) -> ClientStats {
         self.stats.snapshot()
+    }
+
+    /// Memory of written data.
+    pub fn memory(&self) -> MemoryUse {
+        MemoryUse {
+            dirty: self.free.lent(),
+            idle: self.free.held(),
+            dirty_max: self.options.dirty_max,
+            flights: self.flush.flights() as u64 * self.records.segment_size(),
+            flights_max: self.options.flights_max,
+        }
     }
 
     pub(crate) fn dirty_bytes(&self) -> u64 {

@@ -37,5 +37,5 @@ pub use open::{Handle, OpenMode};
 pub use read::ReadBuf;
 pub use records::{Records, Storing};
 pub use shape::FallocMode;
-pub use stats::ClientStats;
+pub use stats::{ClientStats, MemoryUse};
 pub use tarn_proto::{HeldLock, LockKind, LockMode, LockOwner, LockRange, Seek};

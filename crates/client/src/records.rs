@@ -116,7 +116,7 @@ impl Records for PoolRecords {
     }
 
     fn insert_cached(&self, ptr: &BlockPtr, logical: Bytes, caching: Caching) {
-        self.pool.insert_cached(ptr, logical, caching);
+        self.pool.insert_cached(ptr, &logical, caching);
     }
 
     fn passed(&self, ptrs: &[BlockPtr]) {

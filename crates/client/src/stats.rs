@@ -39,6 +39,20 @@ pub struct ClientStats {
     pub flush_failures: u64,
 }
 
+/// Memory in use for written data, and the most that there may be; in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryUse {
+    /// Buffers of dirty records.
+    pub dirty: u64,
+    /// Buffers that wait for their next use.
+    pub idle: u64,
+    /// Of both together.
+    pub dirty_max: u64,
+    /// Segments on their way to buckets, if all were full.
+    pub flights: u64,
+    pub flights_max: u64,
+}
+
 macro_rules! counters {
     ($($name:ident),*) => {
         #[derive(Default)]

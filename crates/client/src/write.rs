@@ -308,8 +308,12 @@ impl Client {
         let reserved = self.reserved.fetch_add(len, Ordering::AcqRel);
         let room = Room { client: self, bytes: len };
         // A write larger than the bound must get through some time.
-        let taken = self.dirty_bytes() + reserved;
-        if taken == 0 || taken + len <= self.options.dirty_max { Some(room) } else { None }
+        if self.has_room(reserved, len) { Some(room) } else { None }
+    }
+
+    /// Whether `len` bytes more may become dirty, beside those that others have `reserved` room for.
+    fn has_room(&self, reserved: u64, len: u64) -> bool {
+        self.dirty_bytes() + reserved == 0 || self.free.lent() + reserved + len <= self.options.dirty_max
     }
 
     async fn wait_room(&self, len: u64) -> Result<(), FsError> {
@@ -317,8 +321,7 @@ impl Client {
             let more = self.room.notified();
             tokio::pin!(more);
             more.as_mut().enable();
-            let taken = self.dirty_bytes() + self.reserved.load(Ordering::Acquire);
-            if taken == 0 || taken + len <= self.options.dirty_max {
+            if self.has_room(self.reserved.load(Ordering::Acquire), len) {
                 return Ok(());
             }
             self.check_fenced()?;

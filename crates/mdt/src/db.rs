@@ -1,23 +1,28 @@
 //! The dataset's database: SlateDB on the pool's metadata store, opened so that an idle dataset costs almost
 //! nothing and memory is bounded, and opened anew when a failure closed it.
 
-use crate::Stop;
+use crate::idle::IdleClock;
 use crate::key::Key;
+use crate::memory::Shares;
 use crate::rows::Row;
+use crate::{Stop, pool_error};
 use bytes::Bytes;
 use object_store::ObjectStore;
 use parking_lot::RwLock;
 use slatedb::config::{
-    CompactorOptions, FlushOptions, FlushType, GarbageCollectorDirectoryOptions, GarbageCollectorOptions,
-    GarbageCollectorScheduleOptions, Settings,
+    CompactionWorkerOptions, CompactorOptions, FlushOptions, FlushType, GarbageCollectorDirectoryOptions,
+    GarbageCollectorOptions, GarbageCollectorScheduleOptions, Settings,
 };
+use slatedb::db_cache::foyer::FoyerCache;
+use slatedb::db_cache::{CachedEntry, CachedKey};
 use slatedb::{CloseReason, Db, ErrorKind, WriteBatch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tarn_base::point::{self, Point};
 use tarn_base::{DatasetId, FsError};
-use tarn_pool::Pool;
+use tarn_pool::{DatasetConfig, Pool};
+use tokio::sync::watch;
 
 /// Where in the metadata store the database lies.
 const PATH: &str = "db";
@@ -28,14 +33,18 @@ const OPENINGS: u32 = 5;
 /// What a database that closed itself still does ends within this time, or is left to itself.
 const CLOSING: Duration = Duration::from_secs(3);
 
+/// Tables that may wait for compaction; where memory is short they are small, and soon many.
+const L0_MOST: usize = 32;
+
+/// Shards of the block cache, and what a block costs there beside its bytes.
+const BLOCK_SHARDS: usize = 4;
+const BLOCK: usize = 256;
+
 pub struct Database {
-    /// Says whether the database may be opened anew.
-    pool: Arc<Pool>,
+    opener: Opener,
     dataset: DatasetId,
     /// Which of this process's openings of it this is.
     number: u64,
-    store: Arc<dyn ObjectStore>,
-    cache_bytes: u64,
     db: RwLock<Arc<Db>>,
     /// One opening at a time: a second one would fence the first. Keeps why the last one failed.
     opening: tokio::sync::Mutex<Option<String>>,
@@ -92,7 +101,7 @@ async fn confirm(pool: &Pool) -> Result<(), DbError> {
     })
 }
 
-fn settings() -> Settings {
+fn settings(shares: &Shares) -> Settings {
     let sweep = |age| {
         Some(GarbageCollectorDirectoryOptions {
             interval: Some(Duration::from_secs(60)),
@@ -103,14 +112,25 @@ fn settings() -> Settings {
     Settings {
         // Txgs are flushed by hand: one WAL object for each.
         flush_interval: None,
-        manifest_poll_interval: Duration::from_secs(60),
+        // Polls are made less and less often while nothing changes: see the module `idle`.
+        manifest_poll_interval: Duration::from_secs(30),
         min_filter_keys: 1000,
-        max_unflushed_bytes: 64 << 20,
-        l0_sst_size_bytes: 16 << 20,
-        l0_flush_parallelism: 2,
+        max_unflushed_bytes: shares.unflushed as usize,
+        l0_sst_size_bytes: shares.table as usize,
+        l0_flush_parallelism: 1,
+        l0_max_ssts: L0_MOST,
+        l0_max_ssts_per_key: L0_MOST,
         compactor_options: Some(CompactorOptions {
-            poll_interval: Duration::from_secs(30),
+            poll_interval: Duration::from_secs(10),
             max_concurrent_compactions: 1,
+            worker: Some(CompactionWorkerOptions {
+                max_concurrent_compactions: 1,
+                max_subcompactions: 1,
+                max_sst_size: shares.compacted as usize,
+                max_fetch_tasks: 1,
+                bytes_to_fetch: shares.fetch as usize,
+                ..CompactionWorkerOptions::default()
+            }),
             ..CompactorOptions::default()
         }),
         garbage_collector_options: Some(GarbageCollectorOptions {
@@ -130,30 +150,19 @@ fn settings() -> Settings {
     }
 }
 
-impl Database {
-    /// Opens the database, which fences every earlier owner. `cache_bytes` bounds its block cache.
-    pub async fn open(
-        pool: Arc<Pool>,
-        dataset: DatasetId,
-        store: Arc<dyn ObjectStore>,
-        cache_bytes: u64,
-    ) -> Result<Database, DbError> {
-        let number = pool.count_opening(dataset);
-        let db = Self::build(&pool, &store, cache_bytes).await?;
-        Ok(Database {
-            pool,
-            dataset,
-            number,
-            store,
-            cache_bytes,
-            db: RwLock::new(Arc::new(db)),
-            opening: tokio::sync::Mutex::default(),
-            tries: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
-            reads: AtomicU64::new(0),
-        })
-    }
+/// What it takes to open the database, each time anew.
+struct Opener {
+    /// Says whether the database may be opened.
+    pool: Arc<Pool>,
+    store: Arc<dyn ObjectStore>,
+    shares: Shares,
+    /// When the store was changed last.
+    changed: watch::Receiver<tokio::time::Instant>,
+    /// Blocks of the database; they outlive one that closed itself.
+    blocks: foyer::Cache<CachedKey, CachedEntry>,
+}
 
+impl Opener {
     /// Opens the database for the host that has the pool.
     ///
     /// Opening it fences whoever has it open. Nobody may have, but another host that has the pool by now: so the
@@ -163,19 +172,19 @@ impl Database {
     /// - the authority is asked once more before anything is read or written. If it says yes, whoever takes the pool
     ///   takes it after that, and opens the database after us;
     /// - who is fenced asks the authority, and opens the database anew if the pool is still theirs.
-    async fn build(pool: &Pool, store: &Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Db, DbError> {
+    async fn open(&self) -> Result<Db, DbError> {
         let mut tries = 0;
         let db = loop {
-            confirm(pool).await?;
+            confirm(&self.pool).await?;
             point::pass(Point::OpenConfirmed);
-            match Self::build_unconfirmed(store, cache_bytes).await {
+            match self.build().await {
                 // Two open it at once: the authority knows which of them is to try again.
                 Err(DbError::Overtaken) if tries < OPENINGS => tries += 1,
                 built => break built?,
             }
         };
         point::pass(Point::OpenBuilt);
-        if let Err(error) = confirm(pool).await {
+        if let Err(error) = confirm(&self.pool).await {
             // What it has read back it may write out; that is nothing of ours.
             let _ = tokio::time::timeout(CLOSING, db.close()).await;
             return Err(error);
@@ -183,12 +192,45 @@ impl Database {
         Ok(db)
     }
 
-    async fn build_unconfirmed(store: &Arc<dyn ObjectStore>, cache_bytes: u64) -> Result<Db, DbError> {
-        use slatedb::db_cache::foyer::{FoyerCache, FoyerCacheOptions};
-        let cache =
-            FoyerCache::new_with_opts(FoyerCacheOptions { max_capacity: cache_bytes, ..Default::default() });
-        let builder = Db::builder(PATH, store.clone()).with_settings(settings());
-        Ok(builder.with_db_cache(Arc::new(cache), 0).build().await?)
+    /// Opens it without asking.
+    async fn build(&self) -> Result<Db, DbError> {
+        let builder = Db::builder(PATH, self.store.clone())
+            .with_settings(settings(&self.shares))
+            .with_system_clock(Arc::new(IdleClock::new(self.changed.clone())))
+            .with_db_cache(Arc::new(FoyerCache::new_with_cache(self.blocks.clone())), 0);
+        Ok(builder.build().await?)
+    }
+}
+
+impl Database {
+    /// Opens the database of a dataset, which fences every earlier owner.
+    pub async fn open(pool: Arc<Pool>, row: &DatasetConfig, shares: Shares) -> Result<Database, FsError> {
+        let store = pool.metadata_store(row).map_err(pool_error)?;
+        let changed = pool.metadata_changes(row).map_err(pool_error)?;
+        pool.limit_metadata(row, shares.regions).map_err(pool_error)?;
+        let blocks = foyer::CacheBuilder::new(shares.blocks as usize)
+            .with_name("metadata blocks")
+            .with_shards(BLOCK_SHARDS)
+            .with_weighter(|_: &CachedKey, block: &CachedEntry| block.size() + BLOCK)
+            .build();
+        let number = pool.count_opening(row.id);
+        let opener = Opener { pool, store, shares, changed, blocks };
+        let db = opener.open().await?;
+        Ok(Database {
+            opener,
+            dataset: row.id,
+            number,
+            db: RwLock::new(Arc::new(db)),
+            opening: tokio::sync::Mutex::default(),
+            tries: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            reads: AtomicU64::new(0),
+        })
+    }
+
+    /// Bytes of database blocks that are cached now, and at most.
+    pub fn blocks(&self) -> (u64, u64) {
+        (self.opener.blocks.usage() as u64, self.opener.blocks.capacity() as u64)
     }
 
     fn db(&self) -> Arc<Db> {
@@ -220,16 +262,18 @@ impl Database {
             None => return Ok(false),
             // Nobody wants it any more, or this very process has opened it once more.
             Some(_) if self.closed.load(Ordering::Acquire) => return Err(DbError::Fenced),
-            Some(_) if self.pool.newest_opening(self.dataset) != self.number => return Err(DbError::Fenced),
+            Some(_) if self.opener.pool.newest_opening(self.dataset) != self.number => {
+                return Err(DbError::Fenced);
+            }
             Some(_) => {}
         }
-        if let Some(why) = self.pool.failing().filter(|_| !self.pool.waits()) {
+        if let Some(why) = self.opener.pool.failing().filter(|_| !self.opener.pool.waits()) {
             return Err(DbError::Failed(why));
         }
-        confirm(&self.pool).await?;
+        confirm(&self.opener.pool).await?;
         // It is closed already; this only waits for its tasks, which may be waiting for a bucket themselves.
         let _ = tokio::time::timeout(CLOSING, old.close()).await;
-        let new = Self::build(&self.pool, &self.store, self.cache_bytes).await?;
+        let new = self.opener.open().await?;
         *self.db.write() = Arc::new(new);
         Ok(true)
     }

@@ -3,6 +3,7 @@
 
 use crate::db::Database;
 use crate::key::{self, table};
+use crate::memory::Shares;
 use crate::phys::{self, GrantPhys};
 use crate::{Stop, pool_error};
 use futures::{StreamExt, TryStreamExt};
@@ -12,6 +13,8 @@ use tarn_base::{DatasetId, FsError, SegmentId};
 use tarn_pool::Pool;
 
 const BATCH: usize = 1000;
+/// Bytes of memory for it.
+const MEMORY: u64 = 16 << 20;
 
 /// Deletes every segment and every metadata object of a dataset that nobody has open. The caller has marked it
 /// as being destroyed, and drops its row from the configuration afterwards. May be run again after a failure.
@@ -19,7 +22,7 @@ pub async fn destroy(pool: &Arc<Pool>, dataset: DatasetId) -> Result<(), FsError
     let config = pool.config();
     let row = config.datasets.iter().find(|row| row.id == dataset).ok_or(FsError::NotFound)?;
     let store = pool.metadata_store(row).map_err(pool_error)?;
-    let db = Database::open(pool.clone(), dataset, store.clone(), 16 << 20).await?;
+    let db = Database::open(pool.clone(), row, Shares::of(MEMORY)).await?;
     let segments = |key: &key::Key| match key.first() {
         Some(&table::SEGMENT) => SegmentId::from_bytes(&key[1..]),
         _ => key::reclaim_of(key).map(|(_, id)| id),

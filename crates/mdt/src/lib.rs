@@ -18,7 +18,9 @@ mod check;
 mod compact;
 mod db;
 mod destroy;
+mod idle;
 mod key;
+mod memory;
 mod names;
 mod open;
 mod ops;
@@ -34,6 +36,7 @@ mod txg;
 
 pub use check::CheckReport;
 pub use destroy::destroy;
+pub use memory::MemoryUse;
 pub use open::MdtOptions;
 pub use ops::{FileChange, RecordChange, Share};
 
@@ -154,7 +157,7 @@ struct OpState {
     numbers: SuperPhys,
     /// Bytes of records in segments that are not freed yet, by vdev.
     stored: BTreeMap<VdevId, u64>,
-    /// Rows and their bytes changed in the open txg.
+    /// Rows changed in the open txg, and the memory that they take.
     rows: usize,
     bytes: u64,
 }
@@ -165,6 +168,7 @@ pub struct Mdt {
     pool: Arc<Pool>,
     db: db::Database,
     rows: RowStore,
+    shares: memory::Shares,
     op: Mutex<OpState>,
     engine: txg::Engine,
     properties: RwLock<Properties>,
@@ -298,9 +302,8 @@ impl Mdt {
             writes.insert(key::vdev(vdev), Some(phys::encode(&VdevPhys { stored: *stored })));
         }
         state.rows += writes.len();
-        state.bytes +=
-            writes.iter().map(|(k, v)| (k.len() + v.as_ref().map_or(0, |v| v.len())) as u64).sum::<u64>();
-        let full = state.rows >= txg::TXG_ROWS || state.bytes >= txg::TXG_BYTES;
+        state.bytes += writes.iter().map(|(key, row)| rows::weight(key, row)).sum::<u64>();
+        let full = state.rows >= txg::TXG_ROWS || state.bytes >= self.shares.txg;
         self.rows.apply(state.txg, writes);
         let txg = state.txg;
         drop(state);
@@ -365,13 +368,13 @@ impl Mdt {
         let mut from = start.clone();
         while out.len() < limit && from < *end {
             // Changes first: a txg that becomes durable between the two reads is then seen twice, never missed.
-            let changed = self.rows.changed_in(&from, end);
             let room = limit - out.len();
-            let stored = self.db.scan(&from, end, room.saturating_add(1)).await?;
+            let (changed, known) = self.rows.changed_in(&from, end, room.saturating_add(1));
+            let stored = self.db.scan(&from, &known, room.saturating_add(1)).await?;
             // Beyond the last row that the database gave there may be more of its rows, so only what lies before
             // it is known to be complete.
             let whole = stored.len() <= room;
-            let upto = if whole { end.clone() } else { stored[stored.len() - 1].0.clone() };
+            let upto = if whole { known } else { stored[stored.len() - 1].0.clone() };
             let mut merged: std::collections::BTreeMap<Key, rows::Row> =
                 stored.into_iter().filter(|(k, _)| *k < upto).map(|(k, v)| (k, Some(v))).collect();
             merged.extend(changed.range(..upto.clone()).map(|(k, v)| (k.clone(), v.clone())));

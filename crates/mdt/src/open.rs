@@ -6,6 +6,7 @@
 use crate::compact::Compactor;
 use crate::db::Database;
 use crate::key::{self, table};
+use crate::memory::Shares;
 use crate::names::{HASH_BITS, Hashing};
 use crate::phys::{self, GrantPhys, InodePhys, ReclaimPhys, SegmentPhys, SuperPhys, TruncatePhys, VdevPhys};
 use crate::reap::Reaper;
@@ -57,8 +58,8 @@ impl Mdt {
     pub async fn open(pool: Arc<Pool>, dataset: DatasetId, options: MdtOptions) -> Result<Arc<Mdt>, FsError> {
         let config = pool.config();
         let row = config.datasets.iter().find(|row| row.id == dataset).ok_or(FsError::NotFound)?;
-        let store = pool.metadata_store(row).map_err(pool_error)?;
-        let db = Database::open(pool.clone(), dataset, store, options.memory / 4).await?;
+        let shares = Shares::of(options.memory);
+        let db = Database::open(pool.clone(), row, shares).await?;
         let numbers = match db.get(&key::super_row()).await? {
             Some(row) => phys::decode::<SuperPhys>("dataset", &row).map_err(no_stop)?,
             None => format(&db, &options).await?,
@@ -67,7 +68,8 @@ impl Mdt {
         let mdt = Arc::new(Mdt {
             dataset,
             pool,
-            rows: RowStore::new(txg, options.memory / 2),
+            rows: RowStore::new(txg, shares.rows),
+            shares,
             db,
             op: Mutex::new(OpState { txg, numbers, stored: BTreeMap::new(), rows: 0, bytes: 0 }),
             engine: Engine::new(numbers.txg),

@@ -32,9 +32,17 @@ struct RowWeight;
 
 impl Weighter<Key, Row> for RowWeight {
     fn weight(&self, key: &Key, row: &Row) -> u64 {
-        // The cache's own book-keeping comes to about 80 bytes an entry.
-        80 + key.len() as u64 + row.as_ref().map_or(0, |value| value.len() as u64)
+        weight(key, row)
     }
+}
+
+/// What a row costs beside its bytes: its place in a table, and the allocator's share of its value.
+const ROW: u64 = 192;
+
+/// Memory that a row takes, in bytes.
+pub fn weight(key: &Key, row: &Row) -> u64 {
+    let spilled = if key.spilled() { key.len() as u64 } else { 0 };
+    ROW + spilled + row.as_ref().map_or(0, |value| value.len() as u64)
 }
 
 struct Shard {
@@ -60,7 +68,7 @@ impl RowStore {
         let shard = || {
             Mutex::new(Shard {
                 dirty: Default::default(),
-                clean: Cache::with_weighter((per_shard / 200) as usize, per_shard, RowWeight),
+                clean: Cache::with_weighter((per_shard / (ROW + 64)) as usize, per_shard, RowWeight),
                 retirements: 0,
             })
         };
@@ -148,15 +156,22 @@ impl RowStore {
         true
     }
 
-    /// Changed rows in `start..end`, the newest state of each.
-    pub fn changed_in(&self, start: &Key, end: &Key) -> BTreeMap<Key, Row> {
+    /// The first changed rows in `start..end`, the newest state of each, and the key up to which they are all of them:
+    /// a listing goes on from there. About `limit` rows of each table of changes are looked at.
+    pub fn changed_in(&self, start: &Key, end: &Key, limit: usize) -> (BTreeMap<Key, Row>, Key) {
         let newest = (self.open.load(Ordering::Acquire) & 1) as usize;
         let mut out = BTreeMap::new();
+        let mut upto = end.clone();
         let mut collect = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
             for parity in [newest ^ 1, newest] {
-                let range = shard.dirty[parity].range::<Key, _>(start..end);
-                out.extend(range.map(|(k, v)| (k.clone(), v.clone())));
+                for (count, (key, row)) in shard.dirty[parity].range::<Key, _>(start..&upto).enumerate() {
+                    if count == limit {
+                        upto = key.clone();
+                        break;
+                    }
+                    out.insert(key.clone(), row.clone());
+                }
             }
         };
         if key::in_one_shard(start, end) {
@@ -164,7 +179,17 @@ impl RowStore {
         } else {
             self.shards.iter().for_each(collect);
         }
-        out
+        drop(out.split_off(&upto));
+        (out, upto)
+    }
+
+    /// Bytes of committed rows that are cached now, and at most.
+    pub fn usage(&self) -> (u64, u64) {
+        let of = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            (shard.clean.weight(), shard.clean.capacity())
+        };
+        self.shards.iter().map(of).fold((0, 0), |(used, most), (u, m)| (used + u, most + m))
     }
 }
 
@@ -209,6 +234,32 @@ mod tests {
         let mut loaded = Loaded::default();
         assert!(!store.insert_loaded(key.clone(), row("old"), before, &mut loaded));
         assert_eq!(store.get(&key, &loaded).ok(), Some(row("new")));
+    }
+
+    #[test]
+    fn changes_are_listed_in_parts_and_none_is_left_out() {
+        let store = RowStore::new(Txg(1), 1 << 20);
+        let (start, end) = key::of_inode(key::table::DIRENT, Ino(7));
+        // Even ones are committed later, every third is removed again.
+        for n in 0..100 {
+            write(&store, 1 + n % 2, &key::dirent(Ino(7), n), row("name"));
+        }
+        store.advance(Txg(2));
+        for n in (0..100).step_by(3) {
+            write(&store, 2, &key::dirent(Ino(7), n), None);
+        }
+        for limit in [1, 7, 1000] {
+            let (mut from, mut seen) = (start.clone(), Vec::new());
+            while from < end {
+                let (part, upto) = store.changed_in(&from, &end, limit);
+                assert!(upto > from && part.len() <= 2 * limit, "{limit}");
+                seen.extend(part);
+                from = upto;
+            }
+            let expected =
+                (0..100).map(|n| (key::dirent(Ino(7), n), if n % 3 == 0 { None } else { row("name") }));
+            assert!(seen.into_iter().eq(expected), "{limit}");
+        }
     }
 
     #[test]

@@ -32,10 +32,8 @@ use tokio::sync::{Notify, watch};
 pub const TXG_TIMEOUT: Duration = Duration::from_secs(5);
 /// A txg closes when it has this many rows, or
 pub const TXG_ROWS: usize = 16 << 10;
-/// this many bytes of rows.
+/// this many bytes of rows, or sooner where memory is short.
 pub const TXG_BYTES: u64 = 8 << 20;
-/// Operations wait when the open txg has this many times the rows or bytes at which it should have closed.
-pub const TXG_OVERFULL: usize = 8;
 
 /// Where calls do not wait for buckets, a sync takes at most this beyond a request's deadline.
 const BEYOND_DEADLINE: Duration = Duration::from_secs(4);
@@ -132,8 +130,7 @@ impl Mdt {
 
     /// Whether the open txg has grown so far beyond its bounds that operations must wait.
     pub(crate) fn overfull(&self) -> bool {
-        let op = self.op.lock();
-        op.rows > TXG_ROWS * TXG_OVERFULL || op.bytes > TXG_BYTES * TXG_OVERFULL as u64
+        self.op.lock().bytes > self.shares.overfull
     }
 
     /// The engine's task: closes and syncs txgs until the dataset is closed.

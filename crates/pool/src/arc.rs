@@ -5,8 +5,9 @@
 //! fetch alive while counting only its own bytes, so a record that is kept for long gets memory of its own
 //! ([`own`]). Records of a stream stay slices, because they came together and go together: they have a part of the
 //! memory to themselves, which they leave in the order in which they came, or when the reader has passed them. So a
-//! stream throws nothing else out, and its buffers are used again while they are warm. The cache is sharded by key; a shard is at least [`SHARD_MIN`] bytes and takes no record longer than
-//! a third of it, so that one large record cannot throw everything else out.
+//! stream throws nothing else out, and its buffers are used again while they are warm. A record counts as much as the
+//! buffer that it is in. The cache is sharded by key; a shard is at least [`SHARD_MIN`] bytes and takes no record
+//! longer than a third of it, so that one large record cannot throw everything else out.
 //!
 //! # One fetch for several waiters
 //! Whoever wants a record that is not there enters a [`Flight`] under its key and fetches it; whoever finds a
@@ -21,7 +22,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use tarn_base::{BlockPtr, Checksum, SegmentId};
-use tarn_bucket::buffer::Buffer;
+use tarn_bucket::buffer::{Buffer, footprint};
 use tokio::sync::watch;
 
 /// A shard is at least this many bytes.
@@ -125,7 +126,7 @@ impl RecordCache {
             .with_name("arc")
             .with_shards(shards)
             .with_eviction_config(LruConfig { high_priority_pool_ratio: KEEP_PART })
-            .with_weighter(|_: &Key, value: &Arc<Cached>| value.bytes.len() + ENTRY)
+            .with_weighter(|_: &Key, value: &Arc<Cached>| footprint(value.bytes.len()) + ENTRY)
             .build();
         RecordCache {
             cache,
@@ -235,7 +236,7 @@ impl RecordCache {
     }
 
     fn put(&self, ptr: &BlockPtr, bytes: Bytes, hint: Hint, unasked: bool) {
-        if bytes.len() + ENTRY > self.shard / 3 {
+        if footprint(bytes.len()) + ENTRY > self.shard / 3 {
             return;
         }
         let properties = CacheProperties::default().with_hint(hint);
@@ -252,7 +253,12 @@ impl RecordCache {
         self.streams_limit as u64
     }
 
-    /// Bytes kept now, and at most.
+    /// Bytes kept now for streams, and at most.
+    pub fn streams(&self) -> (u64, u64) {
+        (self.streams.lock().bytes as u64, self.streams_limit as u64)
+    }
+
+    /// Bytes kept now, and at most, those of streams among them.
     pub fn usage(&self) -> (u64, u64) {
         let streams = self.streams.lock().bytes;
         ((self.cache.usage() + streams) as u64, (self.limit + self.streams_limit) as u64)

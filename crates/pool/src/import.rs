@@ -345,6 +345,7 @@ async fn import_candidate(candidate: Candidate, options: ImportOptions) -> Resul
         return Err(error);
     }
     pool.watch_uploads();
+    Gate::watch(&pool.gate);
     Ok(pool)
 }
 

@@ -8,6 +8,7 @@
 use crate::Pool;
 use crate::read::{Form, unpack};
 use crate::segment::{SegmentTrailer, segment_key};
+use crate::vdev::get_whole;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -140,7 +141,11 @@ impl Pool {
     ) -> Vec<Option<Bytes>> {
         let none = || vec![None; members.len()];
         let Ok(vdev) = self.vdev(segment.grant.vdev) else { return none() };
-        let Ok(body) = vdev.get_whole(&segment_key(segment)).await else { return none() };
+        let key = segment_key(segment);
+        let get = || get_whole(&*vdev.bucket, &key);
+        let Ok((body, _room)) = vdev.reading_in(&self.reading, self.segment_size(), get).await else {
+            return none();
+        };
         self.neighbours.fetched(body.len() as u64);
         let (pool, wanted) = (self.clone(), members.to_vec());
         let unpacked = crate::offload(move || {

@@ -6,6 +6,7 @@ use crate::authority::Gate;
 use crate::config::{DatasetConfig, PoolConfig};
 use crate::damage::{DamageLog, DamageRecord};
 use crate::label::{self, Features, HostId, Label, LabelState};
+use crate::memory::{MemoryUse, Reading, Shares};
 use crate::metadata::MetadataStore;
 use crate::neighbours::Neighbours;
 use crate::outage::Side;
@@ -23,6 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tarn_base::point::{self, Point};
 use tarn_base::{BlockPtr, DatasetId, Epoch, Grant, PoolGuid, RecordOwner, SegmentId, VdevId};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Fetched from the end of a segment to read its directory, in bytes: enough for a segment of 128 KiB records.
 const DIRECTORY_TAIL: u64 = 16 << 10;
@@ -64,6 +67,7 @@ pub struct Pool {
     vdevs: RwLock<Arc<Vec<Arc<Vdev>>>>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) arc: RecordCache,
+    pub(crate) reading: Reading,
     pub(crate) neighbours: Arc<Neighbours>,
     pub(crate) damage: Arc<DamageLog>,
     allocator: Allocator,
@@ -87,12 +91,14 @@ pub(crate) struct Parts {
     pub features: Features,
     pub vdevs: Vec<Arc<Vdev>>,
     pub gate: Gate,
-    /// Bytes of the ARC.
+    /// Bytes of memory for records.
     pub memory: u64,
 }
 
 impl Pool {
     pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
+        let shares = Shares::of(parts.memory);
+        tarn_bucket::buffer::set_idle_limit(shares.idle as usize);
         let pool = Arc::new(Pool {
             guid: parts.config.guid,
             host: parts.host,
@@ -102,7 +108,8 @@ impl Pool {
             config: RwLock::new(Arc::new(parts.config)),
             vdevs: RwLock::new(Arc::new(parts.vdevs)),
             gate: Arc::new(parts.gate),
-            arc: RecordCache::new(parts.memory),
+            arc: RecordCache::new(shares.arc),
+            reading: Reading::new(shares.reading),
             neighbours: Arc::default(),
             damage: Arc::default(),
             allocator: Allocator::default(),
@@ -426,6 +433,22 @@ impl Pool {
         Ok(self.metadata(dataset)?)
     }
 
+    /// Bounds the memory for objects of that store that were read; in bytes.
+    pub fn limit_metadata(&self, dataset: &DatasetConfig, bytes: u64) -> Result<()> {
+        self.metadata(dataset)?.set_memory(bytes);
+        Ok(())
+    }
+
+    /// Bytes in memory of objects of a dataset's metadata store that were read, and at most.
+    pub fn metadata_memory(&self, dataset: DatasetId) -> (u64, u64) {
+        self.stores.lock().get(&dataset).map_or((0, 0), |store| store.memory())
+    }
+
+    /// Tells when an object of a dataset's metadata store was written or deleted last.
+    pub fn metadata_changes(&self, dataset: &DatasetConfig) -> Result<watch::Receiver<Instant>> {
+        Ok(self.metadata(dataset)?.changes())
+    }
+
     pub(crate) fn metadata(&self, dataset: &DatasetConfig) -> Result<Arc<MetadataStore>> {
         // One for each dataset: its lock and its books must be shared.
         if let Some(store) = self.stores.lock().get(&dataset.id) {
@@ -539,9 +562,21 @@ impl Pool {
         .await
     }
 
-    /// Bytes that the ARC keeps, and its limit.
-    pub fn arc_usage(&self) -> (u64, u64) {
-        self.arc.usage()
+    /// Memory for records, by what it is used for.
+    pub fn memory(&self) -> MemoryUse {
+        let (reading, reading_max) = self.reading.usage();
+        let (arc, arc_max) = self.arc.usage();
+        let (streams, streams_max) = self.arc.streams();
+        MemoryUse {
+            arc,
+            arc_max,
+            streams,
+            streams_max,
+            reading,
+            reading_max,
+            idle: tarn_bucket::buffer::idle_bytes() as u64,
+            idle_max: tarn_bucket::buffer::idle_limit() as u64,
+        }
     }
 
     /// Bytes of the ARC that streams have for themselves.

@@ -117,10 +117,10 @@ impl Pool {
     }
 
     /// Lets the ARC have a record that the caller has just written, so that reading it back costs nothing.
-    /// `logical` must be what was written, in memory that holds little else.
-    pub fn insert_cached(&self, ptr: &BlockPtr, logical: Bytes, caching: Caching) {
+    /// `logical` must be what was written. The ARC takes a copy: the writer wants its buffer back.
+    pub fn insert_cached(&self, ptr: &BlockPtr, logical: &Bytes, caching: Caching) {
         if logical.len() == ptr.logical as usize {
-            self.arc.insert(ptr, &logical, caching, true);
+            self.arc.insert(ptr, logical, caching, false);
         }
     }
 
@@ -249,11 +249,20 @@ impl Pool {
         };
         let key = segment_key(segment);
         let wanted = u64::from(range.start)..u64::from(range.end);
+        // Until the last of it is in the ARC, or with the reader.
+        let unpacked =
+            |ptr: &BlockPtr| if ptr.compression == Compression::Off { 0 } else { u64::from(ptr.logical) };
+        let room = wanted.end - wanted.start + members.iter().map(unpacked).sum::<u64>();
         // All of its records: what is left is the directory.
         let most = wanted.start == 0 && wanted.end >= (self.segment_size() / 16 * 15).max(WHOLE_MIN);
-        let got = if most { vdev.get_start(&key, wanted.end).await } else { vdev.get(&key, wanted).await };
-        let body = match got {
-            Ok(body) => body,
+        let get = || async {
+            match most {
+                true => vdev.bucket.get_start(&key, wanted.end).await,
+                false => vdev.bucket.get(&key, wanted.clone()).await,
+            }
+        };
+        let (body, _room) = match vdev.reading_in(&self.reading, room, get).await {
+            Ok(got) => got,
             Err(error) => return fail(self.fetch_failed(&vdev, segment, error)),
         };
         let cost: u64 = members.iter().map(|ptr| cost_us(ptr, form)).sum();

@@ -11,6 +11,7 @@
 //! raises `synced` to it. So what was answered before a sync began is covered by it, what came later makes the
 //! next sync necessary, and a vdev that nobody wrote to is not bothered.
 
+use crate::memory::{Reading, Room};
 use crate::outage::{Outages, Side, failed};
 use crate::space::Device;
 use crate::{Error, Result};
@@ -164,6 +165,24 @@ impl Vdev {
         self.outages.call(Side::Read, hasty, || async { self.read(make().await) }).await
     }
 
+    /// A read of what may be much: `bytes` are taken out of `reading` while it is under way, and given with the body.
+    /// A call that waits for a bucket that fails takes none of it.
+    pub async fn reading_in<F>(
+        &self,
+        reading: &Reading,
+        bytes: u64,
+        make: impl Fn() -> F,
+    ) -> tarn_bucket::Result<(Bytes, Room)>
+    where
+        F: Future<Output = tarn_bucket::Result<Bytes>>,
+    {
+        let attempt = || async {
+            let room = reading.room(bytes).await;
+            self.read(make().await).map(|body| (body, room))
+        };
+        self.outages.call(Side::Read, false, attempt).await
+    }
+
     async fn writing<F>(&self, hasty: bool, make: impl Fn() -> F) -> Result<()>
     where
         F: Future<Output = tarn_bucket::Result<()>>,
@@ -177,10 +196,6 @@ impl Vdev {
 
     pub async fn get(&self, key: &str, range: Range<u64>) -> tarn_bucket::Result<Bytes> {
         self.reading(false, || self.bucket.get(key, range.clone())).await
-    }
-
-    pub async fn get_start(&self, key: &str, len: u64) -> tarn_bucket::Result<Bytes> {
-        self.reading(false, || self.bucket.get_start(key, len)).await
     }
 
     pub async fn get_tail(&self, key: &str, len: u64) -> tarn_bucket::Result<(Bytes, u64)> {

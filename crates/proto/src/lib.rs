@@ -8,7 +8,7 @@
 //! by [`Mds::commit`] only after the segment that holds it was written; what was committed becomes durable with
 //! its transaction group ([`Mds::sync`] waits for one).
 
-use tarn_base::posix::{Attr, Cred, DirEntry, NewNode, RenameMode, SetAttr, StatFs, XattrMode};
+use tarn_base::posix::{Attr, Cred, DirEntry, NameEntry, NewNode, RenameMode, SetAttr, StatFs, XattrMode};
 use tarn_base::{Answer, BlockPtr, ChecksumKind, Compression, DatasetId, Grant, Ino, Timespec, VdevId};
 
 /// What a client must know of a dataset to write into it. Changes as properties are set: read it anew for each
@@ -145,6 +145,8 @@ pub trait Mds: Send + Sync + 'static {
     /// Up to `max` entries after `cookie` (0: from the start), without `.` and `..`, in cookie order; fewer
     /// only at the end.
     fn readdir(&self, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<DirEntry>>;
+    /// The same names without attributes, which cost a row each. One that was removed meanwhile may be among them.
+    fn names(&self, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<NameEntry>>;
     /// The directory that holds this directory; the root's is itself.
     fn parent(&self, dir: Ino) -> Answer<Ino>;
 

@@ -1,7 +1,7 @@
 //! The metadata service: one dataset's metadata target and its lock engine, as `proto` wants them called.
 
 use std::sync::Arc;
-use tarn_base::posix::{Attr, Cred, DirEntry, NewNode, RenameMode, SetAttr, StatFs, XattrMode};
+use tarn_base::posix::{Attr, Cred, DirEntry, NameEntry, NewNode, RenameMode, SetAttr, StatFs, XattrMode};
 use tarn_base::{Answer, FsError, Grant, Ino, VdevId};
 use tarn_ldlm::{self as ldlm, LockError, Locked, RangeLocks};
 use tarn_mdt::{FileChange, Mdt, Share};
@@ -110,6 +110,10 @@ impl Mds for LocalMds {
 
     fn readdir(&self, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<DirEntry>> {
         self.mdt.readdir(dir, cookie, max)
+    }
+
+    fn names(&self, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<NameEntry>> {
+        self.mdt.names(dir, cookie, max)
     }
 
     fn parent(&self, dir: Ino) -> Answer<Ino> {

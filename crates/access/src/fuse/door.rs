@@ -2,7 +2,7 @@
 
 use super::answer::{Signals, Waits, or_else, then};
 use super::convert::*;
-use super::listing::{ENTRY_PLUS_SIZE, ENTRY_SIZE, Entry, list};
+use super::listing::{Entry, list, list_names};
 use super::locks::{Asked, LockBook};
 use super::reply::{GENERATION, Ttl, goes_direct, open_flags, passes_once, send_read, send_sized};
 use fuser::*;
@@ -389,13 +389,13 @@ impl Filesystem for Door {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        let answer = list(&self.client, ino(dir), offset, reply.size(), ENTRY_SIZE);
+        let answer = list_names(&self.client, ino(dir), offset, reply.size());
         self.waits.answer(request, Signals::Killable, answer, reply, |mut reply, listing| {
             listing.fill(|entry| match entry {
                 Entry::Dot(ino, cookie, name) => reply.add(INodeNo(ino.0), cookie, FileType::Directory, name),
                 Entry::Real(e) => {
                     let name = OsStr::from_bytes(&e.name);
-                    reply.add(INodeNo(e.attr.ino.0), e.cookie, file_type(e.attr.kind), name)
+                    reply.add(INodeNo(e.ino.0), e.cookie, file_type(e.kind), name)
                 }
             });
             reply.ok();
@@ -410,7 +410,7 @@ impl Filesystem for Door {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        let answer = list(&self.client, ino(dir), offset, reply.size(), ENTRY_PLUS_SIZE);
+        let answer = list(&self.client, ino(dir), offset, reply.size());
         let ttl = self.ttl();
         self.waits.answer(request, Signals::Killable, answer, reply, move |mut reply, listing| {
             listing.fill(|entry| match entry {

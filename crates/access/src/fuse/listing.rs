@@ -2,43 +2,59 @@
 
 use super::answer::{or_else, then};
 use std::sync::Arc;
-use tarn_base::posix::DirEntry;
+use tarn_base::posix::{DirEntry, NameEntry};
 use tarn_base::{Answer, FsError, Ino};
 use tarn_client::Client;
 
 /// Bytes of a short name's entry in a reply, and in one with attributes: how many to fetch for a reply follows.
 /// Names are longer mostly; what does not fit is fetched again.
-pub(super) const ENTRY_SIZE: usize = 40;
-pub(super) const ENTRY_PLUS_SIZE: usize = 168;
+const ENTRY_SIZE: usize = 40;
+const ENTRY_PLUS_SIZE: usize = 168;
 
 /// Cookies of the entries that no server stores; all others are greater.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
 /// The next entries of a directory, with `.` and `..` where they belong.
-pub(super) struct Listing {
+pub(super) struct Listing<E> {
     pub(super) dir: Ino,
     /// What `..` is; only known where it is needed.
     pub(super) parent: Ino,
     pub(super) after: u64,
-    pub(super) entries: Vec<DirEntry>,
+    pub(super) entries: Vec<E>,
 }
 
 /// An entry on its way to the kernel.
-pub(super) enum Entry<'a> {
+pub(super) enum Entry<'a, E> {
     /// `.` or `..`: inode, cookie, name.
     Dot(Ino, u64, &'static str),
-    Real(&'a DirEntry),
+    Real(&'a E),
 }
 
-/// Entries after the cookie `after`, about as many as fit into `size` bytes of `entry_size` each.
-pub(super) fn list(
+/// Entries with attributes after the cookie `after`, about as many as fit into `size` bytes.
+pub(super) fn list(client: &Arc<Client>, dir: Ino, after: u64, size: usize) -> Answer<Listing<DirEntry>> {
+    let max = (size / ENTRY_PLUS_SIZE).max(1);
+    listing(client, dir, after, move |client, cookie| client.readdir(dir, cookie, max))
+}
+
+/// Names after the cookie `after`, about as many as fit into `size` bytes.
+pub(super) fn list_names(
     client: &Arc<Client>,
     dir: Ino,
     after: u64,
     size: usize,
-    entry_size: usize,
-) -> Answer<Listing> {
+) -> Answer<Listing<NameEntry>> {
+    let max = (size / ENTRY_SIZE).max(1);
+    listing(client, dir, after, move |client, cookie| client.names(dir, cookie, max))
+}
+
+/// What `entries` gives after a cookie, with what the dots need.
+fn listing<E: Send + 'static>(
+    client: &Arc<Client>,
+    dir: Ino,
+    after: u64,
+    entries: impl FnOnce(&Arc<Client>, u64) -> Answer<Vec<E>> + Send + 'static,
+) -> Answer<Listing<E>> {
     // A directory that was removed while it was open is nobody's child, and empty.
     let orphan = move |error| match error {
         FsError::Stale => Answer::ok(dir),
@@ -48,14 +64,13 @@ pub(super) fn list(
     let client = client.clone();
     then(parent, move |parent| {
         let cookie = if after <= DOT_DOT { 0 } else { after };
-        let entries = client.readdir(dir, cookie, (size / entry_size).max(1));
-        entries.map(move |entries| Listing { dir, parent, after, entries })
+        entries(&client, cookie).map(move |entries| Listing { dir, parent, after, entries })
     })
 }
 
-impl Listing {
+impl<E> Listing<E> {
     /// Hands out entries in order until `add` says that there is no more room.
-    pub(super) fn fill(&self, mut add: impl FnMut(Entry<'_>) -> bool) {
+    pub(super) fn fill(&self, mut add: impl FnMut(Entry<'_, E>) -> bool) {
         let dots = [(self.dir, DOT, "."), (self.parent, DOT_DOT, "..")];
         let dots = dots.into_iter().filter(|(_, cookie, _)| *cookie > self.after);
         let mut all = dots

@@ -1,6 +1,5 @@
 //! One flight: records of some files, through one segment, into one commit.
 
-use crate::buffer::compact;
 use crate::client::Client;
 use crate::inode::Inode;
 use crate::records::Storing;
@@ -169,7 +168,7 @@ impl Client {
         let caching = if streamed { Caching::Bypass } else { Caching::Keep };
         // First into the ARC, then out of the dirty ones: readers find them in one or the other.
         for (r, ptr) in file.records.iter().zip(&ptrs) {
-            self.records.insert_cached(ptr, compact(r.content.clone(), record_size), caching);
+            self.records.insert_cached(ptr, r.content.clone(), caching);
         }
         let mut again = Vec::new();
         let mut less = 0;
@@ -255,7 +254,9 @@ impl Client {
 
     fn after_landing(self: &Arc<Self>, file: FlightFile, clean: bool) {
         let inode = file.inode.clone();
+        // Its buffers are free only now.
         drop(file);
+        self.room.notify_waiters();
         if clean {
             self.remember_version(inode.ino);
         }

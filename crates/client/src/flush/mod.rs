@@ -92,6 +92,13 @@ enum Source {
     Waiting,
 }
 
+impl Flush {
+    /// Segments on their way now.
+    pub fn flights(&self) -> usize {
+        self.flights.load(Ordering::Acquire)
+    }
+}
+
 impl Client {
     pub(crate) fn start_flusher(self: &Arc<Self>) {
         let kick = self.flush.kick.clone();
@@ -145,12 +152,14 @@ impl Client {
     }
 
     pub(crate) fn under_pressure(&self) -> bool {
-        self.dirty_bytes() > self.options.dirty_max / 100 * PRESSURE
+        self.free.lent() > self.options.dirty_max / 100 * PRESSURE
     }
 
     /// Starts every flight whose time has come; gives how long nothing more can happen by itself.
     fn flush_round(self: &Arc<Self>) -> Duration {
-        let limit = (self.records.writable_vdevs().len() * FLIGHTS_PER_VDEV).clamp(1, FLIGHTS_MAX);
+        let by_memory = (self.options.flights_max / self.records.segment_size().max(1)) as usize;
+        let limit =
+            (self.records.writable_vdevs().len() * FLIGHTS_PER_VDEV).min(by_memory).clamp(1, FLIGHTS_MAX);
         loop {
             if self.flush.flights.load(Ordering::Acquire) >= limit || self.check_fenced().is_err() {
                 return IDLE;

@@ -355,6 +355,11 @@ impl Mds for Served {
             Ok(found)
         })
     }
+    fn names(&self, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<NameEntry>> {
+        let plain =
+            |e: DirEntry| NameEntry { name: e.name, cookie: e.cookie, ino: e.attr.ino, kind: e.attr.kind };
+        self.readdir(dir, cookie, max).map(move |entries| entries.into_iter().map(plain).collect())
+    }
     fn parent(&self, dir: Ino) -> Answer<Ino> {
         Answer::ok(dir)
     }

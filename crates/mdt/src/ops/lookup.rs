@@ -3,9 +3,13 @@
 use crate::key::{self, table};
 use crate::phys::DirentPhys;
 use crate::{Mdt, Outcome, Stop, names, phys};
+use futures::stream::{self, StreamExt};
 use std::sync::Arc;
-use tarn_base::posix::{Attr, DirEntry, FileKind};
+use tarn_base::posix::{Attr, DirEntry, FileKind, NameEntry};
 use tarn_base::{Answer, FsError, Ino};
+
+/// Inodes of a listing that are looked up at once: each may have to come from a bucket.
+const ATTRIBUTES_AT_ONCE: usize = 16;
 
 impl Mdt {
     pub fn lookup(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<Attr> {
@@ -43,42 +47,69 @@ impl Mdt {
     pub fn readdir(self: &Arc<Self>, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<DirEntry>> {
         let mdt = self.clone();
         Answer::pending(async move {
-            let (hash, slot) = names::of_cookie(cookie);
-            let (first, end) = key::of_inode(table::DIRENT, dir);
-            let start = if cookie == 0 { first } else { key::dirent(dir, hash) };
-            // One row more than asked for: the first may hold nothing but names already given.
-            let rows = mdt.scan(&start, &end, max + 1).await?;
-            let mut out = Vec::new();
-            for (key, row) in rows {
-                let Some(at) = key.get(9..17).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes) else {
-                    return Err(FsError::Io("directory row has a short key".into()));
-                };
-                let names: DirentPhys = match phys::decode("directory", &row) {
-                    Ok(names) => names,
-                    Err(Stop::Fail(error)) => return Err(error),
-                    Err(Stop::Missing(_)) => continue,
-                };
-                let fresh = names.entries.into_iter().filter(|e| cookie == 0 || at > hash || e.slot > slot);
-                out.extend(fresh.map(|e| (names::cookie(at, e.slot), e)));
+            let mut after = cookie;
+            loop {
+                let names = mdt.list(dir, after, max).await?;
+                let Some(last) = names.last() else { return Ok(Vec::new()) };
+                after = last.cookie;
+                let entries = mdt.with_attributes(names).await?;
+                // Nothing would mean the end; all of these are gone, but there may be more.
+                if !entries.is_empty() {
+                    return Ok(entries);
+                }
             }
-            out.truncate(max);
-            mdt.with_attributes(out).await
         })
     }
 
-    async fn with_attributes(
-        self: &Arc<Self>,
-        names: Vec<(u64, phys::NamePhys)>,
-    ) -> Result<Vec<DirEntry>, FsError> {
-        let mut out = Vec::with_capacity(names.len());
-        for (cookie, entry) in names {
-            match self.getattr(entry.ino).wait().await {
-                Ok(attr) => out.push(DirEntry { name: entry.name, cookie, attr }),
+    async fn with_attributes(self: &Arc<Self>, names: Vec<NameEntry>) -> Result<Vec<DirEntry>, FsError> {
+        let attributes = stream::iter(names).map(|entry| {
+            let mdt = self.clone();
+            async move { (mdt.getattr(entry.ino).wait().await, entry) }
+        });
+        let mut attributes = attributes.buffered(ATTRIBUTES_AT_ONCE);
+        let mut out = Vec::new();
+        while let Some((attr, entry)) = attributes.next().await {
+            match attr {
+                Ok(attr) => out.push(DirEntry { name: entry.name, cookie: entry.cookie, attr }),
                 // Removed since the scan.
                 Err(FsError::Stale) => {}
                 Err(error) => return Err(error),
             }
         }
+        Ok(out)
+    }
+
+    /// As [`Mdt::readdir`], without attributes: only the directory's own rows are read.
+    pub fn names(self: &Arc<Self>, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<NameEntry>> {
+        let mdt = self.clone();
+        Answer::pending(async move { mdt.list(dir, cookie, max).await })
+    }
+
+    async fn list(&self, dir: Ino, cookie: u64, max: usize) -> Result<Vec<NameEntry>, FsError> {
+        let (hash, slot) = names::of_cookie(cookie);
+        let (first, end) = key::of_inode(table::DIRENT, dir);
+        let start = if cookie == 0 { first } else { key::dirent(dir, hash) };
+        // One row more than asked for: the first may hold nothing but names already given.
+        let rows = self.scan(&start, &end, max + 1).await?;
+        let mut out = Vec::new();
+        for (key, row) in rows {
+            let Some(at) = key.get(9..17).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes) else {
+                return Err(FsError::Io("directory row has a short key".into()));
+            };
+            let names: DirentPhys = match phys::decode("directory", &row) {
+                Ok(names) => names,
+                Err(Stop::Fail(error)) => return Err(error),
+                Err(Stop::Missing(_)) => continue,
+            };
+            let fresh = names.entries.into_iter().filter(|e| cookie == 0 || at > hash || e.slot > slot);
+            out.extend(fresh.map(|e| NameEntry {
+                name: e.name,
+                cookie: names::cookie(at, e.slot),
+                ino: e.ino,
+                kind: e.kind,
+            }));
+        }
+        out.truncate(max);
         Ok(out)
     }
 }

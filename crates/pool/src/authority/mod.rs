@@ -27,6 +27,7 @@ pub(crate) mod host;
 
 use crate::vdev::Vdev;
 use crate::{Error, Result};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tarn_base::Epoch;
@@ -34,6 +35,9 @@ use tarn_base::sabotage::{self, Sabotage};
 
 /// The authority is asked at most this often, except before a label is written.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// It is asked at least this often, even while nothing is written.
+const CHECK_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// One holder's claim on a pool.
 #[async_trait::async_trait]
@@ -101,6 +105,26 @@ impl Gate {
             Err(_) => {}
         }
         result
+    }
+
+    /// Asks if nobody has for a while: one who only reads should hear of a takeover too.
+    async fn check_if_due(&self) {
+        let due = self.checked.lock().await.elapsed() >= CHECK_AT_LEAST;
+        if due && let Err(error) = self.check(false).await {
+            tracing::warn!(%error, "the pool's authority");
+        }
+    }
+
+    /// Asks now and then, for as long as the pool is open.
+    pub fn watch(this: &Arc<Gate>) {
+        let gate = Arc::downgrade(this);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(CHECK_AT_LEAST / 2).await;
+                let Some(open) = gate.upgrade().filter(|gate| gate.pass().is_ok()) else { return };
+                open.check_if_due().await;
+            }
+        });
     }
 
     pub async fn extend(&self, vdev: &Vdev) -> Result<()> {

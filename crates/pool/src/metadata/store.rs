@@ -19,14 +19,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use tarn_base::point::{self, Point};
 use tarn_base::{DatasetId, PoolGuid, VdevGuid};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
-/// Memory for footers of objects read, in bytes.
-const FOOTERS: usize = 4 << 20;
+/// Memory for footers of objects read, as a part of that for regions.
+const FOOTERS_PART: u64 = 8;
 /// Small reads of an object that never changes bring so many bytes around them, aligned: a database is read in blocks of
 /// some KiB, and neighbours are wanted soon.
 pub(super) const REGION: u64 = 512 << 10;
-/// Memory for such regions, in bytes.
-const REGIONS: usize = 32 << 20;
+/// Memory for such regions and for footers unless [`MetadataStore::set_memory`] says otherwise, in bytes.
+const MEMORY: u64 = 32 << 20;
 /// A listed object with one copy is given its second when it is older than this many milliseconds: a younger one may
 /// be on its way.
 const SETTLED_MS: i64 = 60_000;
@@ -52,6 +54,8 @@ pub(crate) struct MetadataStore {
     /// Sizes of the objects known, for the vdevs' books, and what was deleted, so that no repair brings it back.
     pub(super) books: Mutex<Books>,
     pub(super) settled_ms: AtomicI64,
+    /// When an object was written or deleted last.
+    changed: watch::Sender<Instant>,
     pub(super) this: std::sync::Weak<MetadataStore>,
 }
 
@@ -145,7 +149,6 @@ impl MetadataStore {
         gate: Arc<Gate>,
         damage: Arc<DamageLog>,
     ) -> Arc<MetadataStore> {
-        let footers = Cache::with_weighter(FOOTERS / 512, FOOTERS as u64, Weight);
         Arc::new_cyclic(|this| MetadataStore {
             pool,
             dataset: dataset.id,
@@ -153,13 +156,35 @@ impl MetadataStore {
             vdevs,
             gate,
             damage,
-            footers,
-            regions: Cache::with_weighter(REGIONS / REGION as usize, REGIONS as u64, Weight),
+            footers: Cache::with_weighter(1 << 10, MEMORY / FOOTERS_PART, Weight),
+            regions: Cache::with_weighter(1 << 6, MEMORY - MEMORY / FOOTERS_PART, Weight),
             rewriting: tokio::sync::Mutex::new(()),
             books: Mutex::default(),
             settled_ms: AtomicI64::new(SETTLED_MS),
+            changed: watch::Sender::new(Instant::now()),
             this: this.clone(),
         })
+    }
+
+    /// Bounds what is kept in memory of objects read.
+    pub(crate) fn set_memory(&self, bytes: u64) {
+        self.footers.set_capacity(bytes / FOOTERS_PART);
+        self.regions.set_capacity(bytes - bytes / FOOTERS_PART);
+    }
+
+    /// Bytes that are kept of objects read, and at most.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let (footers, regions) = (&self.footers, &self.regions);
+        (footers.weight() + regions.weight(), footers.capacity() + regions.capacity())
+    }
+
+    /// Tells when an object was written or deleted last.
+    pub(crate) fn changes(&self) -> watch::Receiver<Instant> {
+        self.changed.subscribe()
+    }
+
+    fn note_change(&self) {
+        self.changed.send_replace(Instant::now());
     }
 
     pub(super) fn key(&self, path: &str) -> String {
@@ -193,11 +218,14 @@ impl MetadataStore {
     ) -> Os<PutResult> {
         self.gate.pass().map_err(fatal)?;
         let object = self.prepare(path, payload, put_id);
-        match mode {
-            PutMode::Overwrite => self.overwrite(path, &object).await?,
-            PutMode::Create => self.create(path, &object).await?,
-            PutMode::Update(expected) => self.update(path, &object, expected.e_tag).await?,
-        }
+        let done = match mode {
+            PutMode::Overwrite => self.overwrite(path, &object).await,
+            PutMode::Create => self.create(path, &object).await,
+            PutMode::Update(expected) => self.update(path, &object, expected.e_tag).await,
+        };
+        // One that failed may have taken effect.
+        self.note_change();
+        done?;
         self.footers.insert(path.to_string(), Arc::new(object.footer.clone()));
         // Only a put brings a deleted path back: a listing may be older than the delete.
         self.books.lock().deleted.remove(path);
@@ -325,7 +353,17 @@ impl MetadataStore {
     /// Deletes both copies of each, seconds first.
     pub(super) async fn delete(&self, paths: &[String]) -> Os<()> {
         self.gate.pass().map_err(fatal)?;
+        if paths.is_empty() {
+            return Ok(());
+        }
         paths.iter().for_each(|path| self.unbook(path));
+        let done = self.delete_copies(paths).await;
+        self.note_change();
+        paths.iter().for_each(|path| drop(self.footers.remove(path)));
+        done
+    }
+
+    async fn delete_copies(&self, paths: &[String]) -> Os<()> {
         for copy in [1, 0] {
             let mut by_vdev: BTreeMap<usize, Vec<String>> = BTreeMap::new();
             for path in paths {
@@ -336,7 +374,6 @@ impl MetadataStore {
             let deletes = by_vdev.iter().map(|(&vdev, keys)| self.vdevs[vdev].delete(keys));
             join_all(deletes).await.into_iter().collect::<Result<()>>().map_err(given_up)?;
         }
-        paths.iter().for_each(|path| drop(self.footers.remove(path)));
         Ok(())
     }
 }

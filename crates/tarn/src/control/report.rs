@@ -58,12 +58,14 @@ pub struct VdevReport {
     pub queues: [QueueReport; 5],
 }
 
-/// Requests of one class at this moment.
+/// Requests of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueReport {
-    /// Calls that wait for their turn.
+    /// Made since the node opened the pool, retries among them.
+    pub requests: u64,
+    /// Calls that wait for their turn now.
     pub pending: u64,
-    /// Requests under way.
+    /// Requests under way now.
     pub active: u64,
 }
 

@@ -1,43 +1,88 @@
-//! How much memory a node may use, and for what.
+//! How much memory a node may use, and for what: the one place where it is divided, and where what is in use is
+//! added up. The parts divide their own further (`Shares` in the pool and in the metadata target).
 
-/// Bytes for each purpose.
+use serde_json::{Value, json};
+
+/// Bytes for each purpose. They add up to what was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Verified records.
-    pub arc: u64,
+    pub total: u64,
+    /// Records: the ARC, and what is on its way into it.
+    pub records: u64,
     /// Data that is not yet in a bucket.
     pub dirty: u64,
-    /// Rows and database blocks of all open datasets.
+    /// Segments on their way to a bucket: what was packed for them.
+    pub flights: u64,
+    /// Rows and database of all open datasets.
     pub metadata: u64,
 }
 
 /// Least that a node works with, in bytes.
 const LEAST: u64 = 128 << 20;
+/// The program itself: its code, its threads, connections, and what the allocator has between things.
+const PROGRAM: u64 = 24 << 20;
 /// Most dirty data, in bytes: enough to keep every bucket busy, and soon flushed when somebody waits for it.
 const DIRTY_MOST: u64 = 256 << 20;
 /// Most that is taken without being asked for, in bytes.
 const MOST: u64 = 4 << 30;
 
 impl Memory {
-    /// A quarter for metadata, an eighth for dirty data but no more than [`DIRTY_MOST`], the rest for the ARC.
+    /// Of what the program itself leaves: an eighth for dirty data but no more than [`DIRTY_MOST`], half as much for
+    /// segments on their way, a quarter for metadata, the rest for records.
     pub fn split(bytes: u64) -> Memory {
-        let bytes = bytes.max(LEAST);
-        let (dirty, metadata) = ((bytes / 8).min(DIRTY_MOST), bytes / 4);
-        Memory { arc: bytes - dirty - metadata, dirty, metadata }
+        let total = bytes.max(LEAST);
+        let rest = total - PROGRAM;
+        let (dirty, metadata) = ((rest / 8).min(DIRTY_MOST), rest / 4);
+        let flights = dirty / 2;
+        Memory { total, records: rest - dirty - flights - metadata, dirty, flights, metadata }
     }
+
+    /// Requests that the kernel may send without anybody waiting for them: each may bring a buffer of 1 MiB.
+    pub fn requests(&self) -> u16 {
+        ((self.total / 16) >> 20).clamp(8, 64) as u16
+    }
+}
+
+/// One part of the memory.
+pub struct Part {
+    pub name: &'static str,
+    /// `None`: it is bounded, and does not say how much it has.
+    pub used: Option<u64>,
+    pub limit: u64,
+}
+
+/// What memory is used for now: parts of one name are added up.
+pub fn report(memory: &Memory, parts: Vec<Part>) -> Value {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut by_name = serde_json::Map::new();
+    let mut all = 0;
+    for Part { name, used, limit } in parts {
+        all += used.unwrap_or(0);
+        let before = by_name.get(name).cloned().unwrap_or(json!({ "used": 0, "limit": 0 }));
+        let sum = |field: &str, more: u64| before[field].as_u64().unwrap_or(0) + more;
+        let used = used.map(|used| sum("used", used));
+        by_name.insert(name.into(), json!({ "used": used, "limit": sum("limit", limit) }));
+    }
+    json!({
+        "limit": memory.total,
+        "used": all,
+        "resident": kilobytes(&status, "VmRSS:"),
+        "resident_peak": kilobytes(&status, "VmHWM:"),
+        "parts": by_name,
+    })
 }
 
 /// A quarter of the memory that this process may use, from 128 MiB to 4 GiB.
 pub fn default_bytes() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let host = host_bytes(&read("/proc/meminfo")).unwrap_or(4 << 30);
+    let host = kilobytes(&read("/proc/meminfo"), "MemTotal:").unwrap_or(4 << 30);
     let group = read("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
     (host.min(group) / 4).clamp(LEAST, MOST)
 }
 
-/// `MemTotal:  16384 kB`
-fn host_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+/// Bytes of a line such as `MemTotal:  16384 kB`.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
     line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kb| kb << 10)
 }
 
@@ -47,10 +92,24 @@ mod tests {
 
     #[test]
     fn memory_is_split_and_bounded() {
-        let memory = Memory::split(1 << 30);
-        assert_eq!(memory.arc + memory.dirty + memory.metadata, 1 << 30);
+        for bytes in [LEAST, 256 << 20, 1 << 30, 64 << 30] {
+            let m = Memory::split(bytes);
+            assert_eq!(PROGRAM + m.records + m.dirty + m.flights + m.metadata, bytes);
+            assert!(m.records > m.dirty, "{m:?}");
+        }
         assert_eq!(Memory::split(1), Memory::split(LEAST));
-        assert_eq!(host_bytes("MemFree: 1 kB\nMemTotal:       16384 kB\n"), Some(16 << 20));
+        assert_eq!(kilobytes("MemFree: 1 kB\nMemTotal:       16384 kB\n", "MemTotal:"), Some(16 << 20));
         assert!((LEAST..=MOST).contains(&default_bytes()));
+    }
+
+    #[test]
+    fn parts_of_one_name_are_added_up() {
+        let part = |name, used, limit| Part { name, used, limit };
+        let parts = vec![part("rows", Some(3), 10), part("rows", Some(4), 10), part("tables", None, 5)];
+        let shown = report(&Memory::split(LEAST), parts);
+        assert_eq!((&shown["used"], &shown["limit"]), (&json!(7), &json!(LEAST)));
+        assert_eq!(shown["parts"]["rows"], json!({ "used": 7, "limit": 20 }));
+        assert_eq!(shown["parts"]["tables"], json!({ "used": null, "limit": 5 }));
+        assert!(shown["resident_peak"].as_u64() >= shown["resident"].as_u64());
     }
 }

@@ -28,7 +28,7 @@ mod remount;
 pub mod start;
 pub mod takeover;
 
-pub use memory::Memory;
+pub use memory::{Memory, Part};
 
 use crate::control::{Call, Reply, Request, VERSION};
 use crate::error::Closing;

@@ -164,7 +164,8 @@ impl Node {
         let mut values = properties::effective_all(&self.rows(), &row.name);
         options.lay_over(&mut values);
         dataset.set_properties(&values)?;
-        let fuse = wiring::mount(&dataset, &row.name, dir, options, &values).await;
+        let fuse =
+            wiring::mount(&dataset, &row.name, dir, options, &values, self.settings.memory.requests()).await;
         let fuse =
             Arc::new(fuse.with_context(|| format!("cannot mount '{}' at {}", row.name, dir.display()))?);
         tracing::info!("mounted '{}' at {}", row.name, dir.display());

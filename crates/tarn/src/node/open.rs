@@ -36,6 +36,7 @@ impl Node {
         let memory = &self.settings.memory;
         let budget = Budget {
             dirty: Budget::share(memory.dirty, rows.len()),
+            flights: Budget::share(memory.flights, rows.len()),
             metadata: Budget::share(memory.metadata, rows.len()),
         };
         let dataset = wiring::Dataset::open(&self.pool, row, &values, budget).await;

@@ -37,7 +37,10 @@ impl Node {
         let datasets: BTreeMap<String, serde_json::Value> =
             open.iter().map(|d| (d.name().to_string(), d.stats())).collect();
         let pool = wiring::pool_stats(&self.pool)?;
-        Ok(Reply::Stats(serde_json::json!({ "pool": pool, "datasets": datasets })))
+        let mut parts = wiring::pool_memory(&self.pool);
+        parts.extend(open.iter().flat_map(|dataset| dataset.memory()));
+        let memory = super::memory::report(&self.settings.memory, parts);
+        Ok(Reply::Stats(serde_json::json!({ "memory": memory, "pool": pool, "datasets": datasets })))
     }
 
     pub(super) async fn add_vdevs(&self, urls: Vec<String>, force: bool) -> Result<Reply> {

@@ -1,6 +1,7 @@
 //! One open dataset: its metadata target, the service in front of it, and the client of this node.
 
 use crate::control::report::{CheckedDataset, Usage};
+use crate::node::Part;
 use crate::progress::{Progress, Sink, Unit};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, HashSet};
@@ -20,14 +21,19 @@ const ZSTD_DEFAULT: i8 = 3;
 pub struct Budget {
     /// Data that is not yet in a bucket.
     pub dirty: u64,
-    /// Rows and database blocks.
+    /// Segments on their way to a bucket.
+    pub flights: u64,
+    /// Rows and database.
     pub metadata: u64,
 }
+
+/// A dataset works with no less of anything, in bytes.
+const LEAST: u64 = 8 << 20;
 
 impl Budget {
     /// A dataset's share of `bytes`, of which there are `datasets`: an equal one, but enough to work with.
     pub fn share(bytes: u64, datasets: usize) -> u64 {
-        (bytes / datasets.max(1) as u64).max(32 << 20)
+        (bytes / datasets.max(1) as u64).max(LEAST)
     }
 }
 
@@ -58,10 +64,14 @@ impl Dataset {
         let mut options = MdtOptions::new(Arc::new(SystemClock::default()));
         options.properties = typed(values)?;
         options.memory = budget.metadata;
+        if let Some(bits) = test_hash_bits() {
+            options.hash_bits = bits;
+        }
         options.root_owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
         let mdt = Mdt::open(pool.clone(), row.id, options).await?;
         let mut options = ClientOptions::new(tokio::runtime::Handle::current());
         options.dirty_max = budget.dirty;
+        options.flights_max = budget.flights;
         // Two streams at their fastest fill what the ARC has for them.
         options.prefetch_max = pool.arc_for_streams() / 2;
         options.told_of_forgetting = true;
@@ -175,6 +185,21 @@ impl Dataset {
         Ok(())
     }
 
+    /// Memory in use, by purpose.
+    pub fn memory(&self) -> Vec<Part> {
+        let (client, mdt) = (self.client.memory(), self.mdt.memory());
+        let part = |name, used, limit| Part { name, used: Some(used), limit };
+        vec![
+            part("dirty", client.dirty + client.idle, client.dirty_max),
+            part("flights", client.flights, client.flights_max),
+            part("metadata_rows", mdt.rows, mdt.rows_max),
+            part("metadata_blocks", mdt.blocks, mdt.blocks_max),
+            part("metadata_regions", mdt.regions, mdt.regions_max),
+            part("metadata_changes", mdt.changes, mdt.changes_max),
+            Part { name: "metadata_tables", used: None, limit: mdt.tables_max },
+        ]
+    }
+
     /// Counters of client and metadata target.
     pub fn stats(&self) -> serde_json::Value {
         serde_json::json!({
@@ -188,6 +213,11 @@ impl Dataset {
 /// Frees all that a destroyed dataset has in the buckets.
 pub async fn destroy_dataset(pool: &Arc<Pool>, id: DatasetId) -> Result<()> {
     Ok(tarn_mdt::destroy(pool, id).await?)
+}
+
+/// For tests of the daemon as it is: new datasets hash names to so few bits that they collide.
+fn test_hash_bits() -> Option<u8> {
+    if cfg!(debug_assertions) { std::env::var("TARN_TEST_HASH_BITS").ok()?.parse().ok() } else { None }
 }
 
 /// Canonical values as the metadata target wants them.

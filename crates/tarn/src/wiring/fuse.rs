@@ -28,19 +28,22 @@ pub struct FuseMount {
     mounted: Arc<Mounted>,
 }
 
-/// Mounts a dataset at `dir`. `values` are the properties that hold for it, what was asked for laid over them.
+/// Mounts a dataset at `dir`. `values` are the properties that hold for it, what was asked for laid over them;
+/// `requests` is how many the kernel may send without anybody waiting for them.
 pub async fn mount(
     dataset: &Arc<Dataset>,
     name: &str,
     dir: &Path,
     request: &MountRequest,
     values: &BTreeMap<String, String>,
+    requests: u16,
 ) -> Result<FuseMount> {
     let on = |property: &str| values.get(property).is_none_or(|v| v == "on");
     let mut options = MountOptions::new(dir, name);
     options.allow_other |= request.allow_other;
     options.read_only = request.read_only;
     options.nonempty = request.overlay;
+    options.max_background = requests;
     options.dev = on("devices");
     options.suid = on("setuid");
     options.exec = on("exec");

@@ -2,7 +2,7 @@
 
 use crate::control::report::{HistoryEntry, IoReport, PoolReport, PropertyReport, QueueReport, VdevReport};
 use crate::error::usage;
-use crate::node::Memory;
+use crate::node::{Memory, Part};
 use crate::state::KnownPool;
 use anyhow::Result;
 use serde::Serialize;
@@ -120,7 +120,7 @@ fn importable(found: &FoundPool) -> Importable {
 
 /// Opens a pool that this host has created or imported.
 pub async fn open_pool(known: &KnownPool, host: HostId, memory: &Memory) -> Result<Arc<Pool>> {
-    let options = ImportOptions { host, force: false, new_name: None, memory: memory.arc };
+    let options = ImportOptions { host, force: false, new_name: None, memory: memory.records };
     Ok(Pool::open_cached(&known.urls, PoolGuid(known.guid), options).await?)
 }
 
@@ -255,7 +255,11 @@ const CLASSES: [&[Operation]; 5] = [
 
 fn queue(stats: &StatsSnapshot, kinds: &[Operation]) -> QueueReport {
     let of = || kinds.iter().filter_map(|kind| stats.operations.get(kind));
-    QueueReport { pending: of().map(|o| o.waiting).sum(), active: of().map(|o| o.in_flight).sum() }
+    QueueReport {
+        requests: of().map(|o| o.requests).sum(),
+        pending: of().map(|o| o.waiting).sum(),
+        active: of().map(|o| o.in_flight).sum(),
+    }
 }
 
 /// Several kinds of requests as one: latencies are weighted by requests, percentiles are the worst.
@@ -282,8 +286,20 @@ fn short(url: &str) -> String {
 
 /// Raw counters of every vdev, and of the ARC.
 pub fn pool_stats(pool: &Pool) -> Result<serde_json::Value> {
-    let (arc_bytes, arc_limit) = pool.arc_usage();
+    let memory = pool.memory();
     let mut value = serde_json::to_value(pool.status())?;
-    value["arc"] = serde_json::json!({ "bytes": arc_bytes, "limit": arc_limit });
+    value["arc"] = serde_json::json!({ "bytes": memory.arc, "limit": memory.arc_max });
     Ok(value)
+}
+
+/// Memory in use for records, by purpose.
+pub fn pool_memory(pool: &Pool) -> Vec<Part> {
+    let memory = pool.memory();
+    let part = |name, used, limit| Part { name, used: Some(used), limit };
+    vec![
+        part("arc", memory.arc - memory.streams.min(memory.arc), memory.arc_max - memory.streams_max),
+        part("arc_streams", memory.streams, memory.streams_max),
+        part("reading", memory.reading, memory.reading_max),
+        part("buffers_idle", memory.idle, memory.idle_max),
+    ]
 }

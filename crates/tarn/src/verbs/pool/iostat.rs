@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// Show capacity, operations and bandwidth of pools and vdevs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The first figures are averages since the pool was opened, the next ones of each interval.
+The first figures are averages since the pool was opened, the next ones of each interval. Requests (-r) are counted,
+not averaged.
 
 Example:
   tarn pool iostat tank
@@ -24,6 +25,9 @@ pub struct Args {
     /// Show requests by class: how many wait for their turn, and how many are under way
     #[arg(short = 'q')]
     queues: bool,
+    /// Show how many requests were made, by class: what a store charges for
+    #[arg(short = 'r')]
+    requests: bool,
     /// For scripts: no header, columns separated by one tab
     #[arg(short = 'H')]
     scripted: bool,
@@ -146,6 +150,9 @@ impl Args {
             ];
             row.extend(waits.map(Cell::Nanos));
         }
+        if self.requests {
+            row.extend(io.queues.iter().map(|q| Cell::Count(q.requests)));
+        }
         if self.queues {
             row.extend(io.queues.iter().flat_map(|q| [Cell::Count(q.pending), Cell::Count(q.active)]));
         }
@@ -197,6 +204,15 @@ impl Args {
                 ("", "write_p99_ns", "write"),
             ]);
         }
+        if self.requests {
+            heads.extend([
+                ("requests", "get_requests", "get"),
+                ("", "put_requests", "put"),
+                ("", "delete_requests", "del"),
+                ("", "list_requests", "list"),
+                ("", "sync_requests", "sync"),
+            ]);
+        }
         if self.queues {
             heads.extend([
                 ("get", "get_pending", "pend"),
@@ -231,6 +247,7 @@ fn total(pool: &PoolReport) -> VdevReport {
     };
     let mut queues = [QueueReport::default(); 5];
     for (class, one) in pool.vdevs.iter().flat_map(|vdev| vdev.queues.iter().enumerate()) {
+        queues[class].requests += one.requests;
         queues[class].pending += one.pending;
         queues[class].active += one.active;
     }
@@ -248,6 +265,9 @@ fn difference(now: &PoolReport, before: &PoolReport) -> PoolReport {
             for (new, old) in [(&mut vdev.read, &old.read), (&mut vdev.write, &old.write)] {
                 new.operations = new.operations.saturating_sub(old.operations);
                 new.bytes = new.bytes.saturating_sub(old.bytes);
+            }
+            for (new, old) in vdev.queues.iter_mut().zip(&old.queues) {
+                new.requests = new.requests.saturating_sub(old.requests);
             }
         }
     }
@@ -275,7 +295,7 @@ mod tests {
 
     #[test]
     fn queues_have_a_column_for_each_class_and_add_up() {
-        let queues = [1, 2, 3, 4, 5].map(|n| QueueReport { pending: n, active: 10 * n });
+        let queues = [1, 2, 3, 4, 5].map(|n| QueueReport { requests: 100 * n, pending: n, active: 10 * n });
         let vdev = VdevReport { queues, ..VdevReport::default() };
         let pool = pool(1000, vec![vdev.clone(), vdev]);
         let words: Vec<String> = words("");
@@ -283,6 +303,7 @@ mod tests {
             vdevs: false,
             latency: false,
             queues: true,
+            requests: true,
             scripted: false,
             exact: true,
             skip_first: false,
@@ -295,6 +316,7 @@ mod tests {
             let n = n as u64 + 1;
             assert_eq!(shown[0][format!("{class}_pending")], 2 * n);
             assert_eq!(shown[0][format!("{class}_active")], 20 * n);
+            assert_eq!(shown[0][format!("{class}_requests")], 200 * n);
         }
     }
 
