@@ -17,6 +17,10 @@
 //! and nothing has to be repeated by hand. *Hasty* calls never wait: their caller has another place to turn to (another
 //! copy, another vdev for a segment), and waits only when there is none left, by [`Outages::outlast`].
 //!
+//! Nor do they have to sit out a deadline to learn that a store hangs: after [`Outages::patience`] they may ask for the
+//! other copy beside it. A store of which that was said is *in doubt* until it answers something; nobody waits for it
+//! who need not, and its calls, its state and its deadline are as before.
+//!
 //! What trying again cannot help ([`lasting`] refusals) is told to the caller when it comes a second time although a
 //! probe went well in between: it is about that one object.
 
@@ -34,6 +38,8 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
 /// A call that failed past its deadline while others were answered is made anew after this.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Who has another copy asks for it when a store has not answered for so long.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// A folder that nobody uses: who lists it learns whether the store answers.
 const NOBODYS: &str = "tarn/nobody";
 /// What a probe writes, and deletes again.
@@ -78,6 +84,8 @@ pub(crate) struct Outages {
     opened: Instant,
     /// Milliseconds after `opened` at which the store last answered.
     answered: AtomicU64,
+    /// The same for when somebody had waited too long.
+    doubted: AtomicU64,
     /// What a probe must find out, beside whether the store answers.
     writes_failed: AtomicBool,
 }
@@ -107,6 +115,7 @@ impl Outages {
             waiting: AtomicU64::new(0),
             opened: Instant::now(),
             answered: AtomicU64::new(0),
+            doubted: AtomicU64::new(0),
             writes_failed: AtomicBool::new(false),
         })
     }
@@ -135,8 +144,25 @@ impl Outages {
         self.now.borrow().is_some()
     }
 
+    fn age_ms(&self) -> u64 {
+        self.opened.elapsed().as_millis() as u64
+    }
+
     fn heard(&self) {
-        self.answered.store(self.opened.elapsed().as_millis() as u64, SeqCst);
+        self.answered.store(self.age_ms(), SeqCst);
+    }
+
+    /// How long to wait for an answer before asking for another copy.
+    pub fn patience(&self) -> Duration {
+        let doubted = self.doubted.load(SeqCst) > self.answered.load(SeqCst);
+        if doubted { Duration::ZERO } else { PATIENCE }
+    }
+
+    /// Somebody who began to wait at `start` has turned to another copy.
+    pub fn doubt(&self, start: Instant) {
+        if !self.heard_since(start) {
+            self.doubted.store(self.age_ms(), SeqCst);
+        }
     }
 
     fn heard_since(&self, start: Instant) -> bool {

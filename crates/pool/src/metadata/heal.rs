@@ -10,32 +10,29 @@ use crate::text::now_ms;
 use crate::vdev::Vdev;
 use crate::{Error, Result};
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use object_store::GetRange;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
 /// Files of the database that are written once and never under a name that was used before.
 const IMMUTABLE: &str = ".sst";
 
 impl MetadataStore {
-    /// Reads by the rules: primary first, then the second; a bad or absent copy is replaced. Waits for a bucket, where
-    /// calls wait, only when no copy can be read without it.
+    /// Reads by the rules: primary first, then the second; a bad or absent copy is replaced. Of what is written once the
+    /// second is asked too when the primary is slow. Waits for a bucket, where calls wait, only when no copy can be
+    /// read without it.
     pub(super) async fn read_healing(&self, path: &str, want: &Want) -> Os<Part> {
         let holders = self.holders(path);
         let mut overtaken = 0;
         // Again when a repair finds that somebody made the object meanwhile: what is there now counts.
         while overtaken < 3 {
-            let mut bad = Vec::new();
-            let mut good = None;
-            for (n, vdev) in holders.iter().enumerate() {
-                match self.read_copy(path, vdev, want).await {
-                    Ok(part) => {
-                        good = Some((vdev, part));
-                        break;
-                    }
-                    Err(CopyError::Range(text)) => return Err(fatal(text)),
-                    Err(error) => bad.push((n, error)),
-                }
+            let (good, bad) = self.first_good(path, &holders, want).await;
+            if let Some(text) = bad.iter().find_map(|(_, error)| error.range()) {
+                return Err(fatal(text));
             }
             let Some((vdev, part)) = good else {
                 self.footers.remove(path);
@@ -56,6 +53,36 @@ impl MetadataStore {
             overtaken += 1;
         }
         Err(generic(format!("{}: it is being replaced all the time", self.key(path))))
+    }
+
+    /// The first good copy, and why others gave none. Each is asked when those before it failed, or are slow to answer
+    /// where it does not matter which of them does.
+    async fn first_good<'a>(
+        &self,
+        path: &str,
+        holders: &[&'a Arc<Vdev>],
+        want: &Want,
+    ) -> (Option<(&'a Arc<Vdev>, Part)>, Vec<(usize, CopyError)>) {
+        let any = path.ends_with(IMMUTABLE);
+        let (mut asked, mut bad) = (FuturesUnordered::new(), Vec::new());
+        for (n, &vdev) in holders.iter().enumerate() {
+            let start = Instant::now();
+            asked.push(async move { (n, self.read_copy(path, vdev, want).await) });
+            let last = n + 1 == holders.len();
+            let patience = if any && !last { vdev.outages.patience() } else { Duration::MAX };
+            while let Ok(answer) = timeout(patience, asked.next()).await {
+                match answer {
+                    Some((n, Ok(part))) => return (Some((holders[n], part)), bad),
+                    Some((_, Err(error @ CopyError::Range(_)))) => return (None, vec![(n, error)]),
+                    Some((n, Err(error))) => bad.push((n, error)),
+                    None => break,
+                }
+            }
+            if !asked.is_empty() {
+                vdev.outages.doubt(start);
+            }
+        }
+        (None, bad)
     }
 
     /// As [`Self::read_healing`]; a small piece of a database file comes with what lies around it.

@@ -126,6 +126,35 @@ async fn an_upload_in_parts_is_one_object() {
     assert!(read(&store, "big.sst").await.unwrap() == parts.concat());
 }
 
+/// Milliseconds that a read takes, by the test's own clock.
+async fn timed_read(store: &Store, path: &str) -> u128 {
+    let start = tokio::time::Instant::now();
+    assert_eq!(read(store, path).await.unwrap(), "x");
+    start.elapsed().as_millis()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_once_is_read_from_the_second_when_the_primary_hangs() {
+    let (_, pool, store) = world(3).await;
+    for path in ["wal/1.sst", "manifest/1"] {
+        store.put(&Path::from(path), "x".into()).await.unwrap();
+    }
+    let primary = faulty(&holders(&pool, "wal/1.sst")[0]);
+    primary.script(Operation::Get, "", 2, Fault::Hang);
+    // The first waits a little; from then on nobody does, until the bucket has answered something.
+    let waits = [timed_read(&store, "wal/1.sst").await, timed_read(&store, "wal/1.sst").await];
+    assert!((1000..1100).contains(&waits[0]) && waits[1] < 100, "{waits:?}");
+    assert_eq!(primary.happened()["hang"], 2);
+    timed_read(&store, "wal/1.sst").await;
+    primary.script(Operation::Get, "", 1, Fault::Delay(std::time::Duration::from_millis(700)));
+    assert!((700..800).contains(&timed_read(&store, "wal/1.sst").await));
+    // Of what is replaced, the second may be older than what the primary was told.
+    let primary = faulty(&holders(&pool, "manifest/1")[0]);
+    primary.calm();
+    primary.script(Operation::Get, "", 1, Fault::Delay(std::time::Duration::from_secs(9)));
+    assert!(timed_read(&store, "manifest/1").await >= 9000);
+}
+
 #[tokio::test]
 async fn of_two_who_create_one_path_one_succeeds() {
     let (_, pool, store) = world(2).await;
