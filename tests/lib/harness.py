@@ -1,6 +1,7 @@
 """The register of tests and what runs them: each in a process of its own, under a time limit, with its output in
 a log. A test that hangs in a call on the mount can so be ended from outside, mount and all."""
 import contextlib
+import fcntl
 import hashlib
 import importlib
 import json
@@ -13,18 +14,36 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
-WORK = os.path.join(REPO, ".test")
+LOGS = os.path.join(REPO, ".test/logs")
 MEMORY = os.path.join(REPO, ".accept")
+
+
+# Where a test may leave files, unless TARN_TEST_WORK says another place.
+WORK = os.environ.get("TARN_TEST_WORK") or os.path.join(REPO, ".test")
 
 
 def world_root():
     """Where pools are made: in memory if there is room, so that a busy or slow disk under the buckets does not
     decide how long a test takes (each fsync is a syncfs of it), else beside the logs."""
-    chosen = os.environ.get("TARN_TEST_WORK")
-    if not chosen and os.path.isdir("/dev/shm"):
+    chosen = WORK
+    if not os.environ.get("TARN_TEST_WORK") and os.path.isdir("/dev/shm"):
         room = os.statvfs("/dev/shm")
-        chosen = "/dev/shm/tarn-test" if room.f_bavail * room.f_frsize > 16 << 30 else None
-    return os.path.join(chosen or WORK, "world")
+        if room.f_bavail * room.f_frsize > 16 << 30:
+            chosen = "/dev/shm/tarn-test"
+    return os.path.join(chosen, "world")
+
+
+@contextlib.contextmanager
+def alone():
+    """Nobody else runs tests in the same place meanwhile: each would sweep away the other's pools."""
+    place = os.path.dirname(world_root())
+    os.makedirs(place, exist_ok=True)
+    with open(os.path.join(place, "lock"), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"tests/run: other tests run in {place}; set TARN_TEST_WORK to another directory")
+        yield
 
 
 # In the order in which they run; the number is what `make accept N` takes.
@@ -247,8 +266,8 @@ def keep_logs(log):
 
 def run_one(test, long):
     """Runs a test in a child and returns (verdict, text, seconds)."""
-    log = os.path.join(WORK, "logs", f"{test.name}.log")
-    os.makedirs(os.path.dirname(log), exist_ok=True)
+    log = os.path.join(LOGS, f"{test.name}.log")
+    os.makedirs(LOGS, exist_ok=True)
     limit = test.long_limit if long else test.limit
     command = [sys.executable, os.path.join(REPO, "tests/run"), "--one", test.name] + (["--long"] if long else [])
     start = time.monotonic()
@@ -309,7 +328,7 @@ def run_all(tests, long, resume, totals):
         if verdict == "fail":
             for line in lines[-30:]:
                 print(f"      | {line}", flush=True)
-            print(f"      (all of it: {os.path.join(WORK, 'logs', test.name)}.log)", flush=True)
+            print(f"      (all of it: {os.path.join(LOGS, test.name)}.log)", flush=True)
             failures.append([test.name, text, lines[-12:]])
         if verdict == "pass" and resume:
             remember(test, key)

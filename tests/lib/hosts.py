@@ -2,6 +2,7 @@
 import os
 import signal
 
+from harness import Skipped
 from load import Workers
 from world import Host, Pool, wait_until
 
@@ -13,6 +14,14 @@ def other_host(t, pool, name="other-host"):
     os.makedirs(there.mnt)
     there.gone = True
     return there
+
+
+def points(t):
+    """The names of all points at which a process can be told to end or to stop."""
+    listed = t.world.host.tarn("points", check=False)
+    if listed.returncode:
+        raise Skipped("a build without debug assertions has no points")
+    return listed.stdout.split()
 
 
 def scan(pool):

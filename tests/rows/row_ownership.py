@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from harness import Failed, test
-from hosts import append, hand_over, lines, other_host, refused, resume, scan, stopped, take_over
+from hosts import append, hand_over, lines, other_host, points, refused, resume, scan, stopped, take_over
 from load import Workers
 from world import TARN, wait_until
 
@@ -142,6 +142,7 @@ def suspended(t):
       limit=120, needs="pool")
 def slept(t):
     """Opening the database fences whoever has it open: here the wrong one."""
+    points(t)
     pool = t.world.pool(buckets=3, options=["-o", "authority=bucket"])
     there = other_host(t, pool)
     pool.mount()
@@ -174,6 +175,7 @@ def slept(t):
       limit=120, needs="pool")
 def slept_at_label(t):
     """Labels are replaced whole: an old one over the new one would take the pool back to what it was."""
+    points(t)
     pool = t.world.pool(buckets=2, options=["-o", "authority=bucket"])
     there = other_host(t, pool)
     environment = {**pool.host.env(), "TARN_STOP_AT": "label.first:2"}
