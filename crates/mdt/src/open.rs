@@ -104,7 +104,9 @@ impl Mdt {
         self.scan(&start, &end, usize::MAX).await
     }
 
+    /// First what is known, then what is to be done about it: that counts on, and enters into, the former.
     async fn recover(self: &Arc<Self>) -> Result<(), FsError> {
+        self.load_space().await?;
         for (key, row) in self.rows_of(table::TRUNCATE).await? {
             let intent: TruncatePhys = phys::decode("truncation", &row).map_err(no_stop)?;
             if let Some(ino) = key::ino_of(&key) {
@@ -119,6 +121,22 @@ impl Mdt {
                 self.reaper.push(ino);
             }
         }
+        let mdt = self.clone();
+        self.spawn(async move {
+            let tidy = async { mdt.sweep(Vec::new()).await.and(mdt.find_thin().await) };
+            let swept = tokio::select! {
+                done = tidy => done,
+                _ = mdt.stop.cancelled() => Ok(()),
+            };
+            if let Err(error) = swept {
+                tracing::warn!(%error, "cannot look for uncommitted segments; the next open tries again");
+            }
+        });
+        Ok(())
+    }
+
+    /// What the segments take, which of them wait for their end, and which grants are open.
+    async fn load_space(&self) -> Result<(), FsError> {
         let mut stored = BTreeMap::new();
         for (key, row) in self.rows_of(table::VDEV).await? {
             let row: VdevPhys = phys::decode("vdev", &row).map_err(no_stop)?;
@@ -138,17 +156,6 @@ impl Mdt {
             grants.push(phys::decode::<GrantPhys>("grant", &row).map_err(no_stop)?.grant);
         }
         *self.old_grants.lock() = grants;
-        let mdt = self.clone();
-        self.spawn(async move {
-            let tidy = async { mdt.sweep(Vec::new()).await.and(mdt.find_thin().await) };
-            let swept = tokio::select! {
-                done = tidy => done,
-                _ = mdt.stop.cancelled() => Ok(()),
-            };
-            if let Err(error) = swept {
-                tracing::warn!(%error, "cannot look for uncommitted segments; the next open tries again");
-            }
-        });
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 mod world;
 
 use std::collections::BTreeMap;
+use tarn_base::posix::SetAttr;
 use tarn_base::{Compression, FsError, Ino, RecordOwner, Txg};
 use tarn_mdt::Share;
 use tarn_pool::SegmentBuilder;
@@ -133,6 +134,25 @@ async fn large_truncations_go_in_steps_and_survive_a_crash() {
     w.mdt.punch(file, 1, far - 1).wait().await.expect("punch");
     assert_eq!(w.read(file, far).await, Some(7));
     w.reopen().await;
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_truncation_that_a_crash_left_half_done_is_finished_and_counted() {
+    let mut w = world().await;
+    let (file, other) = (w.file(Ino::ROOT, "file").await, w.file(Ino::ROOT, "other").await);
+    w.write(&[(other, 0, 8)], RECORD).await;
+    for at in [0, 64 * 70, 64 * 150, 64 * 200] {
+        w.write(&[(file, at, 9)], RECORD).await;
+    }
+    // The first transaction is made by the call, the steps by whoever waits for them.
+    drop(w.mdt.setattr(file, SetAttr { size: Some(RECORD as u64), ..SetAttr::default() }));
+    w.mdt.sync().await.expect("sync");
+    assert_eq!((w.attr(file).await.map(|x| x.size), objects(&w).await), (Ok(RECORD as u64), 5));
+    w.crash().await;
+    assert_eq!(w.mdt.usage().live, 2 * RECORD as u64);
+    w.assert_clean().await;
+    w.until("what was cut off is deleted", async |w| objects(w).await == 2).await;
     w.assert_clean().await;
 }
 
