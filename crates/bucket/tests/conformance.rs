@@ -10,7 +10,6 @@ use tarn_bucket::fault::FaultBucket;
 use tarn_bucket::local::LocalBucket;
 use tarn_bucket::memory::MemoryBucket;
 use tarn_bucket::raw;
-use tarn_bucket::s3::S3Bucket;
 use tarn_bucket::{Bucket, Error, Guarded, Location, OpenOptions, open};
 
 type Shared = Arc<dyn Bucket>;
@@ -39,7 +38,7 @@ async fn s3() {
     let options = server.options();
     let signed = format!("{}&unsigned_payload=false", server.bucket("signed", ""));
     let Ok(Location::S3(s3)) = Location::parse(&signed) else { panic!() };
-    suite(Arc::new(S3Bucket::open(&s3, &options.environment).unwrap())).await;
+    suite(Arc::new(tarn_bucket::s3::open(&s3, &options.environment).unwrap())).await;
     let guarded = open(&server.bucket("guarded", "/a prefix/of two"), &options).unwrap();
     suite(guarded.clone()).await;
     assert!(guarded.stats().operations.values().all(|operation| operation.failures == 0));

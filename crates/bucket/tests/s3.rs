@@ -6,7 +6,7 @@ use bytes::Bytes;
 use common::{KEY, SECRET, Server};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tarn_bucket::aws::Environment;
+use tarn_bucket::environment::Environment;
 use tarn_bucket::{Bucket, Error, OpenOptions, Operation, open};
 
 fn with(server: &Server, key: &str, secret: &str) -> OpenOptions {

@@ -20,11 +20,11 @@ mod stats;
 
 pub use stats::{HistogramStats, OperationStats, StatsSnapshot};
 
-use crate::aws::Environment;
+use crate::environment::Environment;
 use crate::error::object;
 use crate::key::check;
 use crate::local::LocalBucket;
-use crate::s3::S3Bucket;
+use crate::s3;
 use crate::store::body_len;
 use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, UnfinishedUpload};
 use bytes::Bytes;
@@ -87,9 +87,8 @@ impl Default for OpenOptions {
 /// is not asked: see [`Guarded::check`].
 pub fn open(url: &str, options: &OpenOptions) -> Result<Arc<Guarded>> {
     let (bucket, concurrency): (Arc<dyn Bucket>, usize) = match Location::parse(url)? {
-        Location::S3(s3) => {
-            let s3 = S3Bucket::open(&s3, &options.environment)?;
-            (Arc::new(s3), DEFAULT_CONCURRENCY_S3)
+        Location::S3(location) => {
+            (Arc::new(s3::open(&location, &options.environment)?), DEFAULT_CONCURRENCY_S3)
         }
         Location::Local(path) => (Arc::new(LocalBucket::open(&path)?), DEFAULT_CONCURRENCY_LOCAL),
         Location::Memory(name) => (crate::memory::open(&name), DEFAULT_CONCURRENCY_LOCAL),

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tarn_bucket::OpenOptions;
-use tarn_bucket::aws::Environment;
+use tarn_bucket::environment::Environment;
 use tempfile::TempDir;
 
 pub const KEY: &str = "tarn-test";

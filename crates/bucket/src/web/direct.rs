@@ -32,7 +32,7 @@ const BODY_MAX: usize = 32 << 20;
 
 /// Makes clients that read objects directly and leave the rest to the library's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     pub connect_limit: Duration,
     pub request_limit: Duration,
     pub idle_limit: Duration,
