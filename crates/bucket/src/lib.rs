@@ -4,17 +4,20 @@
 //! - [`store`]: the [`Bucket`] trait, what every backend promises; [`error`]: how they fail; [`key`]: which keys
 //!   are allowed.
 //! - [`url`]: how an administrator names a bucket, parsed; [`environment`]: where credentials are looked for.
-//! - [`memory`], [`local`], [`s3`]: the backends. They do one attempt of what they are asked and know no retries.
+//! - [`memory`], [`local`], [`s3`], [`gcs`], [`azure`]: the backends. They do one attempt of what they are asked and know no
+//!   retries.
 //!   `web` is what those on the network have in common.
 //! - [`guard`]: the wrapper that every vdev uses; [`open`] gives one from a name.
 //! - [`fault`]: a wrapper that fails on purpose, for tests.
 //! - [`buffer`]: memory for object bodies, used again and again because the first touch of fresh memory is slow.
 //! - [`raw`]: how fast the buckets are without anything above them.
 
+pub mod azure;
 pub mod buffer;
 pub mod environment;
 pub mod error;
 pub mod fault;
+pub mod gcs;
 pub mod guard;
 pub mod key;
 pub mod local;

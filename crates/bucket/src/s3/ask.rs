@@ -1,6 +1,7 @@
 //! Requests of a bucket itself that `object_store` does not have: GETs whose signature is in their URL.
 
 use super::S3;
+use crate::web::ask::{Reply, ask};
 use crate::web::innermost;
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::path::Path;
@@ -9,13 +10,6 @@ use std::time::Duration;
 
 /// The signature holds for so long.
 const VALID: Duration = Duration::from_secs(300);
-
-/// What the store said.
-pub(super) struct Reply {
-    pub status: u16,
-    /// XML, as a rule.
-    pub text: String,
-}
 
 impl S3 {
     /// Asks the bucket, with these words behind the `?`. An error is one line that says why there was no answer; never
@@ -27,9 +21,6 @@ impl S3 {
         let url = signed.map_err(|e| innermost(&e))?;
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.uri_mut() = url.as_str().parse().map_err(|_| "its URL is not one")?;
-        let response = self.http.execute(request).await.map_err(|e| format!("{:?}", e.kind()))?;
-        let status = response.status().as_u16();
-        let body = response.into_body().bytes().await.map_err(|e| format!("{:?}", e.kind()))?;
-        Ok(Reply { status, text: String::from_utf8_lossy(&body).into_owned() })
+        ask(&self.http, request).await
     }
 }

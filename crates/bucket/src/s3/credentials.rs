@@ -140,7 +140,7 @@ pub(crate) fn builder(
 fn from_environment(environment: &Environment, without_credentials: bool) -> AmazonS3Builder {
     use AmazonS3ConfigKey as Key;
     let mut builder = AmazonS3Builder::new();
-    for (name, value) in environment.all() {
+    for (name, value) in environment.all().filter(|(name, _)| name.starts_with("AWS_")) {
         match name.to_ascii_lowercase().parse::<Key>() {
             // The bucket and where it is are this crate's to say.
             Err(_) | Ok(Key::Bucket | Key::Endpoint | Key::S3Endpoint | Key::VirtualHostedStyleRequest) => {}

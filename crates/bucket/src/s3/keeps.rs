@@ -4,7 +4,7 @@
 //! let these credentials make it, is not asked twice, and nothing is said.
 
 use super::S3;
-use super::ask::Reply;
+use crate::web::ask::Reply;
 use crate::web::xml::element;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl S3 {
     /// The bucket's answer to `GET ?what`, if it is one.
     async fn told(&self, url: &str, what: &str) -> Option<String> {
         let why = match tokio::time::timeout(LIMIT, self.ask(vec![(what.into(), String::new())])).await {
-            Ok(Ok(Reply { status: 200, text })) => return Some(text),
+            Ok(Ok(Reply { status: 200, text, .. })) => return Some(text),
             Ok(Ok(Reply { status, .. })) => status.to_string(),
             Ok(Err(why)) => why,
             Err(_) => "no answer".to_string(),

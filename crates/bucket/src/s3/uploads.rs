@@ -2,8 +2,8 @@
 //! listings and paid for.
 
 use super::S3;
-use super::ask::Reply;
 use crate::web::answer::Answer;
+use crate::web::ask::Reply;
 use crate::web::objects::{Objects, Service};
 use crate::web::xml::{element, elements};
 use crate::{Error, Operation, Result, UnfinishedUpload};
@@ -53,7 +53,7 @@ impl S3 {
             query.push(("upload-id-marker".into(), upload.clone()));
         }
         let failed = |why| Error::Io(format!("{url}: unfinished uploads cannot be listed: {why}"));
-        let Reply { status, text } = self.ask(query).await.map_err(failed)?;
+        let Reply { status, text, .. } = self.ask(query).await.map_err(failed)?;
         match status {
             200 => Ok(text),
             _ => Err(self.explain(url, Operation::List, "", &Answer::of_response(status, &text))),

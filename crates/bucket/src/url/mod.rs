@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! s3://bucket/prefix?endpoint=http://host:port&region=eu-west-1    S3 and what speaks its protocol
+//! gs://bucket/prefix                                              Google Cloud Storage
+//! az://container/prefix?account=name                              Azure Blob Storage
 //! /path, path, file:///path                                       a local directory
 //! mem://name                                                      memory of this process, for tests
 //! ```
@@ -9,9 +11,13 @@
 //! A name never carries credentials: it is stored in the pool's label, shown by `status`, seen in the list of
 //! processes. One that does is refused, and the refusal does not repeat it.
 
+mod azure;
+mod gcs;
 mod place;
 mod s3;
 
+pub use azure::AzureLocation;
+pub use gcs::GcsLocation;
 pub use s3::S3Location;
 
 use crate::{Error, Result};
@@ -22,13 +28,15 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     S3(S3Location),
+    Gcs(GcsLocation),
+    Azure(AzureLocation),
     /// An absolute path, as written: symbolic links in it are followed when it is opened.
     Local(PathBuf),
     Memory(String),
 }
 
 /// Every scheme there is.
-const SCHEMES: &[&str] = &["s3", "file", "mem"];
+pub const SCHEMES: &[&str] = &["s3", "gs", "az", "azure", "abfs", "abfss", "file", "mem"];
 
 impl Location {
     /// Parses a name. A relative path is taken from the current directory.
@@ -38,11 +46,14 @@ impl Location {
         };
         match scheme {
             "s3" => s3::parse(rest).map(Location::S3),
+            "gs" => gcs::parse(rest).map(Location::Gcs),
+            "az" | "azure" | "abfs" | "abfss" => azure::parse(rest).map(Location::Azure),
             "file" => parse_file(name),
             "mem" if !rest.is_empty() && !rest.contains(['?', '@']) => Ok(Location::Memory(rest.to_string())),
             "mem" => Err(Error::Config("mem:// wants a name and nothing else, as in mem://name".into())),
             _ => Err(Error::Config(format!(
-                "unknown scheme {scheme}://: a bucket is s3://bucket/prefix, file:///path or a directory"
+                "unknown scheme {scheme}://: a bucket is s3://bucket/prefix, gs://bucket/prefix, \
+                 az://container/prefix, file:///path or a directory"
             ))),
         }
     }
@@ -51,6 +62,8 @@ impl Location {
     pub fn url(&self) -> String {
         match self {
             Location::S3(s3) => s3.url(),
+            Location::Gcs(gcs) => gcs.url(),
+            Location::Azure(azure) => azure.url(),
             Location::Local(path) => path.display().to_string(),
             Location::Memory(name) => format!("mem://{name}"),
         }
@@ -117,6 +130,11 @@ mod tests {
             "s3://data",
             "s3://data/a b/ü?endpoint=http://127.0.0.1:7070&region=x&virtual_host=true",
             "s3://d?endpoint=https%3A%2F%2Fh&unsigned_payload=1",
+            "gs://data",
+            "gs://data/a b/ü?endpoint=http://127.0.0.1:4443",
+            "az://data?account=lab",
+            "az://data/a b/ü?account=lab&endpoint=http://127.0.0.1:10000/lab",
+            "az://data/p",
             "/a/b",
             "/a//b/./c/",
             "mem://one",
@@ -132,9 +150,31 @@ mod tests {
     }
 
     #[test]
+    fn azure_is_written_as_others_write_it() {
+        let full = Location::parse("az://data/a/b?account=lab123").unwrap();
+        for name in [
+            "azure://data/a/b/?account=lab123",
+            "abfss://data@lab123.dfs.core.windows.net/a/b",
+            "abfs://data@lab123.blob.core.windows.net/a/b",
+        ] {
+            assert_eq!(Location::parse(name).unwrap(), full, "{name}");
+        }
+        assert_eq!(full.url(), "az://data/a/b?account=lab123");
+    }
+
+    #[test]
     fn what_cannot_be_used_is_refused_in_one_line_that_helps() {
         for (name, part) in [
             ("ftp://b", "unknown scheme ftp://"),
+            ("gs://", "lacks the bucket"),
+            ("gs:/b", "two slashes"),
+            ("gs://b?region=x", "unknown parameter region"),
+            ("gs://b?endpoint=4443", "endpoint"),
+            ("az://?account=a", "lacks the container"),
+            ("az://c?account=", "3 to 24"),
+            ("az://c?account=a.b", "3 to 24"),
+            ("abfss://c@lab.example.org/p", "core.windows.net"),
+            ("abfss://c@lab.dfs.core.windows.net/p?account=other", "two accounts"),
             ("s3://", "lacks the bucket"),
             ("s3:/b/c", "two slashes"),
             ("s3://host:9000/b", "endpoint=http://host:port"),
@@ -166,6 +206,11 @@ mod tests {
             "s3://b?aws_secret_access_key=hush",
             "s3://b?session_token=hush",
             "s3://b?endpoint=http://u:hush@host",
+            "gs://hush@b",
+            "gs://b?service_account_key=hush",
+            "az://c?account_key=hush",
+            "az://c?sv=2023-11-03&sig=hush",
+            "az://hush:hush@c",
         ] {
             let text = Location::parse(name).unwrap_err().to_string();
             assert!(text.contains("refused") && !text.to_lowercase().contains("hush"), "{text}");

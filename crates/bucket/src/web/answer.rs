@@ -31,6 +31,8 @@ pub(crate) struct Answer {
     /// Whoever gives tokens has answered, and not the store.
     pub of_token: bool,
     pub redirected: bool,
+    /// The request's date is not the store's.
+    pub skewed: bool,
 }
 
 /// What a request was about.
@@ -74,6 +76,18 @@ impl Answer {
         answer
     }
 
+    /// Of such a request whose answer has been read.
+    pub fn told(status: u16, code: &str, message: &str) -> Answer {
+        let cause = format!("status {status}");
+        let (code, message) = (code.to_string(), message.to_string());
+        Answer { status: Some(status), code, message, cause, ..Answer::default() }
+    }
+
+    /// Of such a request that was not answered.
+    pub fn of_transport(error: &HttpError) -> Answer {
+        Answer { transport: Some(error.kind()), cause: super::innermost(error), ..Answer::default() }
+    }
+
     fn read(&mut self, text: &str) {
         let between = |open: &str, close: &str| {
             let rest = &text[text.find(open)? + open.len()..];
@@ -87,11 +101,16 @@ impl Answer {
             let code = between("<Code>", "</Code>").or_else(|| between("(code: ", ")"));
             self.code = in_a_line(&code.unwrap_or_default());
         }
+        // Of one key among many there is no more than a number.
+        if self.status.is_none() && self.code.len() == 3 && self.code.parse::<u16>().is_ok() {
+            self.status = std::mem::take(&mut self.code).parse().ok();
+        }
         if self.message.is_empty() {
             self.message = in_a_line(&plain(&between("<Message>", "</Message>").unwrap_or_default()));
         }
         self.no_credentials |= METADATA.iter().any(|place| text.contains(place));
         self.of_token |= text.contains("token request");
+        self.skewed |= text.contains("date header too old");
         self.redirected |= text.contains("redirect without LOCATION");
     }
 

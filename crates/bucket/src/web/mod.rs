@@ -5,6 +5,7 @@
 //! for how long, and must see each failure to do so.
 
 pub(crate) mod answer;
+pub(crate) mod ask;
 pub(crate) mod body;
 mod direct;
 pub(crate) mod objects;

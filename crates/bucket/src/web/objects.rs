@@ -25,6 +25,8 @@ const PARTS_AT_ONCE: usize = 8;
 /// How often an upload that was given up is ended, and how long after one another, until the store knows it not.
 const ABORT_TRIES: usize = 4;
 const ABORT_PAUSE: Duration = Duration::from_secs(1);
+/// Objects in a piece of a listing.
+const PAGE: usize = 1000;
 /// An object that is longer than wanted by more bytes than this is not read to its end.
 const REST_MAX: u64 = 256 << 10;
 
@@ -38,6 +40,11 @@ impl<T: ObjectStore + MultipartStore + PaginatedListStore> Store for T {}
 pub(crate) trait Service: Send + Sync + 'static {
     /// The error that a request on `key` of the bucket `url` becomes; the key is empty where it was on the bucket.
     fn explain(&self, url: &str, operation: Operation, key: &str, answer: &Answer) -> Error;
+
+    /// Whether a GET can ask for the last so many bytes.
+    fn has_suffix_ranges(&self) -> bool {
+        true
+    }
 
     async fn uploads(&self, _objects: &Objects) -> Result<Vec<UnfinishedUpload>> {
         Ok(Vec::new())
@@ -98,20 +105,27 @@ impl Objects {
 
     /// The answer to a ranged GET; `None` when the object has no byte in the range.
     async fn request(&self, path: &Path, key: &str, range: GetRange) -> Result<Option<GetResult>> {
-        match self.store.get_opts(path, GetOptions::new().with_range(Some(range))).await {
+        match self.store.get_opts(path, GetOptions::new().with_range(Some(range.clone()))).await {
             Ok(result) => Ok(Some(result)),
             Err(e) => {
                 let answer = Answer::of(&e);
                 match answer.status {
                     Some(416) => Ok(None),
-                    // Some stores answer a range of an empty object with the whole of it.
-                    None if e.to_string().contains("non-partial") && self.head(key).await?.size == 0 => {
-                        Ok(None)
-                    }
+                    // Some stores answer a range without bytes with the whole object, or with one that it has not.
+                    None if is_odd(&e) && !self.has_bytes(key, &range).await? => Ok(None),
                     _ => Err(self.service.explain(&self.url, Operation::Get, key, &answer)),
                 }
             }
         }
+    }
+
+    async fn has_bytes(&self, key: &str, range: &GetRange) -> Result<bool> {
+        let size = self.head(key).await?.size;
+        Ok(match range {
+            GetRange::Bounded(range) => range.start < size,
+            GetRange::Offset(start) => *start < size,
+            GetRange::Suffix(_) => size > 0,
+        })
     }
 
     /// The first `most` bytes of an answer's body.
@@ -137,6 +151,12 @@ impl Objects {
         upload.done();
         Ok(())
     }
+}
+
+/// Whether the library found that an answer's range is not what was asked for.
+fn is_odd(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    ["non-partial", "Wanted range"].iter().any(|words| text.contains(words))
 }
 
 /// A multipart upload that is ended when it is dropped unfinished, so that its parts do not stay and cost.
@@ -211,6 +231,10 @@ impl Bucket for Objects {
 
     async fn get_tail(&self, key: &str, len: u64) -> Result<(Bytes, u64)> {
         let path = self.path(key)?;
+        if !self.service.has_suffix_ranges() {
+            let size = self.head(key).await?.size;
+            return Ok((self.get(key, size.saturating_sub(len)..size).await?, size));
+        }
         let found = if len == 0 { None } else { self.request(&path, key, GetRange::Suffix(len)).await? };
         match found {
             Some(result) => {
@@ -283,7 +307,7 @@ impl Bucket for Objects {
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {
         let folder = key::folder(&self.url, prefix)?;
         let below = if folder.is_empty() { self.prefix.clone() } else { format!("{}{folder}/", self.prefix) };
-        let options = PaginatedListOptions { page_token: after, ..PaginatedListOptions::default() };
+        let options = PaginatedListOptions { page_token: after, max_keys: Some(PAGE), ..Default::default() };
         let page = self
             .store
             .list_paginated(Some(below.as_str()).filter(|below| !below.is_empty()), options)
