@@ -1,0 +1,94 @@
+"""Pools on Google Cloud Storage and Azure Blob Storage, and on all clouds at once."""
+import os
+import shutil
+import time
+
+import tree
+from harness import test
+from hosts import other_host, hand_over, scan
+from load import Workers
+from row_ownership import races
+from row_programs import crates
+from world import sync_all, wait_until
+
+
+def striped(t, each=1):
+    """A pool over buckets of an S3, a GCS and an Azure server; gives them too."""
+    servers = [t.world.s3(each), t.world.gcs(each), t.world.azure(each)]
+    return t.world.pool(buckets=[url for server in servers for url in server.urls()]), servers
+
+
+def secrets(t, pool):
+    """No secret may stand in what the host keeps."""
+    for folder, _, names in os.walk(pool.host.state):
+        for path in (os.path.join(folder, name) for name in names):
+            if os.path.isfile(path):
+                with open(path, "rb") as file:
+                    found = file.read()
+                for secret in (b"tarn-test-secret", pool.host.environment["AZURE_STORAGE_ACCOUNT_KEY"].encode()):
+                    t.check(secret not in found, f"a secret stands in {path}")
+
+
+@test("one pool over S3, GCS and Azure: copy a tree, mount cold, verify, check every byte, carry it to another host",
+      limit=240, needs="pool")
+def stripe(t):
+    pool, servers = striped(t)
+    pool.mount()
+    source = os.path.join(t.scratch, "tree")
+    os.mkdir(source)
+    for crate in crates(t.pick(2, 40)):
+        shutil.copytree(crate, os.path.join(source, os.path.basename(crate)), symlinks=True)
+    tree.make_extras(os.path.join(source, "extras"), each=t.pick(20, 100))
+    tree.make_big(os.path.join(source, "big"), t.pick(96, 2048) << 20)
+    entries = tree.scan(source)
+    tree.copy(source, pool.mnt, entries)
+    pool.remount_cold()
+    wrong = tree.verify(source, pool.mnt, entries)
+    t.check(not wrong, f"{len(wrong)} names differ: {wrong[:3]}")
+    secrets(t, pool)
+    before = tree.manifest(pool.mnt)
+    pool.umount()
+    pool.host.tarn("check", "--data", "tank", limit=600)
+    pool.host.tarn("pool", "export", "tank")
+    there = other_host(t, pool)
+    t.check("tank" in there.host.tarn("pool", "import", *scan(pool)).stdout, "import without a name does not show it")
+    there.host.tarn("pool", "import", *scan(pool), "tank")
+    there.mount()
+    wrong = tree.compare(before, tree.manifest(there.mnt))
+    t.check(not wrong, f"{len(wrong)} names differ on the other host: {wrong[:3]}")
+    status = there.host.tarn("pool", "status", "tank").stdout
+    t.check(all(word in status for word in ("s3://b01", "gs://b01", "az://b01")), "status does not show the buckets")
+    hand_over(t, pool, there)
+    t.note(f"{len(entries)} names")
+
+
+@test("a server of three clouds is killed under load and comes back: work goes on, and nothing is lost",
+      limit=240, needs="pool")
+def kill(t):
+    pool, (_, gcs, _) = striped(t)
+    pool.mount()
+    for number in range(t.pick(1, 10)):
+        load = Workers(pool.mnt, t.scratch, f"round{number}", 3)
+        wait_until(lambda: load.acknowledged() > 50, 60, "the load works")
+        gcs.kill()
+        time.sleep(t.pick(4, 15))
+        during = load.acknowledged()
+        gcs.start_again()
+        wait_until(lambda: load.acknowledged() > during + 50, 90, "work goes on when the server is back")
+        total = load.acknowledged()
+        load.stop()
+        sync_all(pool.mnt)
+        pool.remount_cold()
+        t.note(f"{total} acknowledged, {load.verify(pool.mnt)} files checked")
+    pool.umount()
+    pool.host.tarn("check", "--data", "tank", limit=600)
+
+
+@test("of two hosts that import at once from GCS one wins", limit=120, needs="pool")
+def race_gcs(t):
+    races(t, t.world.pool(buckets=t.world.gcs(2).urls()), t.pick(3, 100))
+
+
+@test("of two hosts that import at once from Azure one wins", limit=120, needs="pool")
+def race_azure(t):
+    races(t, t.world.pool(buckets=t.world.azure(2).urls()), t.pick(3, 100))
