@@ -92,3 +92,28 @@ def race_gcs(t):
 @test("of two hosts that import at once from Azure one wins", limit=120, needs="pool")
 def race_azure(t):
     races(t, t.world.pool(buckets=t.world.azure(2).urls()), t.pick(3, 100))
+
+
+@test("tarn bucket check finds that each store does what Tarn needs, says what is missing, and leaves nothing behind",
+      limit=180, needs="pool")
+def bucket_check(t):
+    host, servers = t.world.host, [t.world.s3(1), t.world.gcs(1), t.world.azure(1)]
+    for url in [*(server.urls()[0] for server in servers), *t.world.buckets(1)]:
+        report = host.json("bucket", "check", url)
+        words = {finding["what"]: finding["verdict"] for finding in report["findings"]}
+        t.check(report["ready"] and set(words.values()) == {"ok"}, f"{url}: {words}")
+        speeds = [f["figures"]["mib_s"] for f in report["findings"] if "mib_s" in f.get("figures", {})]
+        t.check(len(speeds) == 2 and min(speeds) > 1, f"{url}: {speeds}")
+        t.note(f"{url.partition(':')[0][:2]} put {speeds[0]:.0f} get {speeds[1]:.0f} MiB/s")
+        # What is there is refused nothing by what is left.
+        host.tarn("pool", "create", "-n", "tank", url)
+    s3, gcs, azure = servers
+    kept = [os.path.join(folder, n) for s in (s3, gcs) for folder, _, names in os.walk(s.root) for n in names]
+    t.check(not [path for path in kept if "tarn-check" in path], f"objects are left: {kept[:3]}")
+    missing = azure.urls()[0].replace("b01", "not-there")
+    done = host.tarn("bucket", "check", missing, check=False)
+    t.check(done.returncode == 1 and "no such container" in done.stdout, "a container that is not there is not told")
+    t.check(done.stdout.startswith("missing  list"), done.stdout)
+    host.environment["AZURE_STORAGE_ACCOUNT_KEY"] = "aHVzaA=="
+    done = host.tarn("bucket", "check", azure.urls()[0], check=False)
+    t.check(done.returncode == 1 and "not accepted" in done.stdout and "aHVzaA" not in done.stdout, done.stdout)

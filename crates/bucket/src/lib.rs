@@ -10,6 +10,7 @@
 //! - [`guard`]: the wrapper that every vdev uses; [`open`] gives one from a name.
 //! - [`fault`]: a wrapper that fails on purpose, for tests.
 //! - [`buffer`]: memory for object bodies, used again and again because the first touch of fresh memory is slow.
+//! - [`inspect`]: whether a bucket does what Tarn needs.
 //! - [`raw`]: how fast the buckets are without anything above them.
 
 pub mod azure;
@@ -19,6 +20,7 @@ pub mod error;
 pub mod fault;
 pub mod gcs;
 pub mod guard;
+pub mod inspect;
 pub mod key;
 pub mod local;
 pub mod memory;
