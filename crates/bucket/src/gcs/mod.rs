@@ -187,7 +187,7 @@ impl Bucket for GcsBucket {
 
     async fn head(&self, key: &str) -> Result<ObjectInfo> {
         let name = self.name(key)?;
-        let found = self.told(Operation::Head, key, Place::Object(&name), answers::object).await?;
+        let found = self.told(Operation::Head, key, Place::Known(&name), answers::object).await?;
         Ok(ObjectInfo { key: key.to_string(), size: found.size, modified_ms: found.modified_ms })
     }
 

@@ -31,8 +31,10 @@ pub(super) struct Client {
 pub(super) enum Place<'a> {
     /// The bucket's own properties.
     Bucket,
-    /// What is known of an object, or the object where it is deleted.
+    /// An object that is deleted: an answer without a body has no fields to choose from.
     Object(&'a str),
+    /// What is known of an object.
+    Known(&'a str),
     /// An object's bytes.
     Media(&'a str),
     Upload {
@@ -98,7 +100,8 @@ impl Place<'_> {
         let object = |name: &str| format!("/storage/v1/b/{bucket}/o/{}", encoded(name));
         match self {
             Place::Bucket => format!("/storage/v1/b/{bucket}?{FIELDS_OF_BUCKET}"),
-            Place::Object(name) => format!("{}?{FIELDS}", object(name)),
+            Place::Object(name) => object(name),
+            Place::Known(name) => format!("{}?{FIELDS}", object(name)),
             Place::Media(name) => format!("{}?alt=media", object(name)),
             Place::Upload { name, create } => {
                 let only_if_absent = if *create { "&ifGenerationMatch=0" } else { "" };
