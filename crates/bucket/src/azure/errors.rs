@@ -19,9 +19,8 @@ pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
             "{url}: no credentials: set {PLACES} (the machine has no managed identity)"
         ));
     }
-    if answer.of_token && answer.status.is_some_and(|status| status < 500) {
-        let why = answer.because("no token was given for the credentials");
-        return Error::Denied(format!("{url}: {why}: check AZURE_TENANT_ID, AZURE_CLIENT_ID and its secret"));
+    if answer.of_token {
+        return answer.by_token(about, "check AZURE_TENANT_ID, AZURE_CLIENT_ID and its secret");
     }
     match answer.code.as_str() {
         "ContainerNotFound" => about.no_such_bucket(),
@@ -101,6 +100,24 @@ mod tests {
             assert!(format!("{error:?}").starts_with(class), "{status} {code}: {error:?}");
             assert!(!text.contains('\n') && !text.contains("hush") && text.starts_with("az://c"), "{text}");
         }
+    }
+
+    #[test]
+    fn who_gives_tokens_is_not_taken_for_the_store() {
+        let explained = |text: &str| {
+            let error = object_store::Error::Generic { store: "MicrosoftAzure", source: text.into() };
+            explain(&about("az://c", "http://h", Operation::Get, "k"), &Answer::of(&error))
+        };
+        let token = "Error performing token request: Error performing POST https://login/x";
+        let refused =
+            explained(&format!("{token}: Server returned non-2xx status code: 401 Unauthorized: hush"));
+        assert!(matches!(&refused, Error::Denied(text) if text.contains("AZURE_CLIENT_ID")), "{refused}");
+        assert!(!refused.to_string().contains("hush"), "{refused}");
+        let gone = explained(&format!("{token} - HTTP error: error sending request"));
+        assert!(matches!(&gone, Error::Io(text) if text.contains("no token could be fetched")), "{gone}");
+        let machine =
+            token.replace("https://login/x", "http://169.254.169.254/metadata/identity/oauth2/token");
+        assert!(matches!(explained(&machine), Error::Io(text) if text.contains("no credentials")));
     }
 
     #[test]

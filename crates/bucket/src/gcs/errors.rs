@@ -17,9 +17,8 @@ pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
              auth application-default login` (the machine has no service account)"
         ));
     }
-    if answer.of_token && answer.status.is_some_and(|status| status < 500) {
-        let why = answer.because("no token was given for the credentials");
-        return Error::Denied(format!("{url}: {why}: renew them, and check this host's clock"));
+    if answer.of_token {
+        return answer.by_token(about, "renew them, and check this host's clock");
     }
     let writes = matches!(about.operation, Operation::Put | Operation::Create | Operation::List);
     let no_bucket = answer.message.contains("bucket does not exist");

@@ -14,7 +14,7 @@ use std::error::Error as _;
 const WORDS_MAX: usize = 200;
 /// Where instances ask for credentials: an error that names one of them comes from there, and not from the store.
 const METADATA: [&str; 4] =
-    ["169.254.169.254", "metadata.google.internal", "latest/api/token", "metadata/identity/oauth2"];
+    ["169.254.169.254", "computeMetadata", "latest/api/token", "metadata/identity/oauth2"];
 
 /// What can be read off an error.
 #[derive(Debug, Default)]
@@ -150,6 +150,21 @@ impl Answer {
             Some(400..=499) => Error::Config(format!("{place}: refused: {}", self.in_its_words())),
             Some(_) => Error::Io(format!("{place}: {}", self.in_its_words())),
             None => self.by_transport(about),
+        }
+    }
+
+    /// The error of whoever gives tokens; `check` says what to look at.
+    pub fn by_token(&self, about: &About<'_>, check: &str) -> Error {
+        let url = about.url;
+        match self.status {
+            Some(400..=499) => {
+                let why = self.because("no token was given for the credentials");
+                Error::Denied(format!("{url}: {why}: {check}"))
+            }
+            _ => {
+                let cause = cause_in_a_line(&self.cause);
+                Error::Io(format!("{url}: no token could be fetched for the credentials: {cause}: {check}"))
+            }
         }
     }
 
