@@ -86,7 +86,7 @@ async fn suite(bucket: Shared) {
 }
 
 /// Objects that are listed where the server is an emulator, which looks at all that it has for each request: some pages.
-const FEW: usize = 2_500;
+const FEW: usize = 1_500;
 
 async fn suite_listing(bucket: Shared, listed: usize) {
     put_and_read(&bucket).await;

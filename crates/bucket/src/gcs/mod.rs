@@ -15,6 +15,7 @@ mod request;
 
 use crate::environment::Environment;
 use crate::error::object;
+use crate::store::every_page;
 use crate::url::{GcsLocation, Location};
 use crate::web::answer::Answer;
 use crate::web::body::collect;
@@ -208,16 +209,7 @@ impl Bucket for GcsBucket {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
-        let (mut objects, mut after) = (Vec::new(), None);
-        loop {
-            let page = self.list_page(prefix, after).await?;
-            objects.extend(page.objects);
-            after = page.next;
-            if after.is_none() {
-                objects.sort_unstable_by(|a: &ObjectInfo, b| a.key.cmp(&b.key));
-                return Ok(objects);
-            }
-        }
+        every_page(self, prefix).await
     }
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {

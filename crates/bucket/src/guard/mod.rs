@@ -24,7 +24,7 @@ use crate::environment::Environment;
 use crate::error::object;
 use crate::key::check;
 use crate::local::LocalBucket;
-use crate::store::body_len;
+use crate::store::{body_len, every_page};
 use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, UnfinishedUpload};
 use crate::{azure, gcs, s3};
 use bytes::Bytes;
@@ -466,16 +466,7 @@ impl Bucket for Guarded {
 
     /// Each page is a request of its own with a deadline of its own.
     async fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
-        let (mut objects, mut after) = (Vec::new(), None);
-        loop {
-            let page = self.list_page(prefix, after).await?;
-            objects.extend(page.objects);
-            after = page.next;
-            if after.is_none() {
-                objects.sort_unstable_by(|a: &ObjectInfo, b| a.key.cmp(&b.key));
-                return Ok(objects);
-            }
-        }
+        every_page(self, prefix).await
     }
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {

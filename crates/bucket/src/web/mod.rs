@@ -59,9 +59,8 @@ pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// Whether what is sent to the endpoint can be changed on its way: neither TLS nor this host's own loopback
-/// protects it, so that every byte should be signed (which costs more than all else that
-/// a PUT does here), and no token sent.
+/// Whether what is sent to the endpoint can be read and changed on its way: neither TLS nor this host's own loopback
+/// protects it. Then every byte should be signed, which costs more than all else that a PUT does here, and no token sent.
 pub(crate) fn is_exposed(endpoint: &str) -> bool {
     let Ok(url) = ::url::Url::parse(endpoint) else { return true };
     let loopback = match url.host() {

@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::body::{collect, split};
 use super::innermost;
-use crate::store::body_len;
+use crate::store::{body_len, every_page};
 use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, UnfinishedUpload, key};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -292,16 +292,7 @@ impl Bucket for Objects {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
-        let (mut objects, mut after) = (Vec::new(), None);
-        loop {
-            let page = self.list_page(prefix, after).await?;
-            objects.extend(page.objects);
-            after = page.next;
-            if after.is_none() {
-                objects.sort_unstable_by(|a: &ObjectInfo, b| a.key.cmp(&b.key));
-                return Ok(objects);
-            }
-        }
+        every_page(self, prefix).await
     }
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {
