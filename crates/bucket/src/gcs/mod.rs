@@ -256,6 +256,13 @@ pub(crate) fn parses_answer(bytes: &[u8]) -> bool {
     page.is_some() | answers::object(&text).is_some() | keeps::of(&text).is_some()
 }
 
+/// Whether a part of an object that an answer names can be one.
+pub(crate) fn parses_part(text: &str) -> bool {
+    let part = request::part_of(text);
+    assert!(part.as_ref().is_none_or(|(range, size)| range.start < range.end && range.end <= *size));
+    part.is_some()
+}
+
 /// Whether the answer to a batch can be read: its first line is the boundary.
 pub(crate) fn parses_batch(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);

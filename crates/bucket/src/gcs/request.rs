@@ -138,6 +138,14 @@ fn encoded(name: &str) -> String {
     encoded
 }
 
+/// The bytes that a `Content-Range` names, and the size of the whole; nothing where they contradict each other.
+pub(super) fn part_of(range: &str) -> Option<(Range<u64>, u64)> {
+    let (range, size) = range.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (range, size) = (first.parse().ok()?..last.parse::<u64>().ok()?.checked_add(1)?, size.parse().ok()?);
+    (range.start < range.end && range.end <= size).then_some((range, size))
+}
+
 /// A good answer, whose body has not been read.
 pub(super) struct Response(HttpResponse);
 
@@ -153,16 +161,13 @@ impl Response {
 
     /// The bytes of the object that the answer is, and its size, where it is a part.
     fn part(&self) -> Option<(Range<u64>, u64)> {
-        let (range, size) = self.header(&CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('/')?;
-        let (first, last) = range.split_once('-')?;
-        let end = last.parse::<u64>().ok()?.checked_add(1)?;
-        Some((first.parse().ok()?..end, size.parse().ok()?))
+        part_of(self.header(&CONTENT_RANGE)?)
     }
 
     /// Bytes of the body.
     pub fn len(&self) -> u64 {
         match self.part() {
-            Some((range, _)) => range.end.saturating_sub(range.start),
+            Some((range, _)) => range.end - range.start,
             None => self.header(&CONTENT_LENGTH).and_then(|len| len.parse().ok()).unwrap_or(0),
         }
     }
@@ -185,6 +190,15 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_lies_in_the_whole() {
+        assert_eq!(part_of("bytes 7-9/10"), Some((7..10, 10)));
+        for bad in ["bytes 7-10/10", "bytes 9-7/10", "bytes */10", "bytes 7-9/*", "7-9/10", "bytes -1-2/3"] {
+            assert_eq!(part_of(bad), None, "{bad}");
+        }
+        assert_eq!(part_of(&format!("bytes 0-{}/{}", u64::MAX, u64::MAX)), None);
+    }
 
     #[test]
     fn names_are_encoded_where_they_stand() {
