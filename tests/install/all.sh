@@ -6,3 +6,5 @@ sh ./debian.sh
 sh ./pjdfstest.sh
 sh ./fsx.sh
 sh ./versitygw.sh
+sh ./azurite.sh
+sh ./fake-gcs.sh

@@ -65,6 +65,7 @@ ROWS = [
     ("faults", "buckets that fail under load"),
     ("sim", "seeds of faults and crashes against a model"),
     ("bounds", "memory, listings and requests stay within bounds"),
+    ("clouds", "pools on GCS and Azure, and on all clouds at once"),
 ]
 
 
@@ -258,7 +259,7 @@ def keep_logs(log):
     with open(os.path.splitext(log)[0] + ".daemon.log", "wb") as out:
         for folder, folders, names in os.walk(world_root()):
             # A mount may hang, and holds no logs of Tarn's; buckets are large.
-            folders[:] = [f for f in folders if f not in ("mnt", "buckets", "s3", "small")]
+            folders[:] = [f for f in folders if f not in ("mnt", "buckets", "s3", "gcs", "azure", "small")]
             for path in (os.path.join(folder, n) for n in names if n.endswith(".log")):
                 with open(path, "rb") as file:
                     out.write(f"== {path}\n".encode() + file.read()[-200_000:])

@@ -129,7 +129,21 @@ class World:
         """Starts an S3 server; pools that are created from now on find its credentials in the environment."""
         import s3
 
-        server = s3.Server(self.path("s3"), buckets, **how)
+        return self.serve(s3.Server(self.path("s3"), buckets, **how))
+
+    def gcs(self, buckets):
+        """Starts a GCS server, as s3() does an S3 server."""
+        import clouds
+
+        return self.serve(clouds.Gcs(self.path("gcs"), buckets))
+
+    def azure(self, buckets):
+        """Starts an Azure server."""
+        import clouds
+
+        return self.serve(clouds.Azure(self.path("azure"), buckets))
+
+    def serve(self, server):
         self.servers.append(server)
         self.host.environment.update(server.credentials())
         return server

@@ -92,7 +92,7 @@ def buckets(t):
 
     cases = [
         Wrong("unknown scheme", create("ftp://somewhere/else"), "ftp://", "s3://bucket/prefix"),
-        Wrong("another cloud's scheme", create("gs://bucket"), "gs://", "s3://bucket/prefix"),
+        Wrong("another cloud's scheme", create("b2://bucket"), "b2://", "gs://bucket/prefix"),
         Wrong("an endpoint as a bucket", create("http://localhost:9000/b"), "http://", "s3://bucket/prefix"),
         Wrong("one slash", create("s3:/bucket"), "s3:/bucket", "two slashes"),
         Wrong("no bucket in the URL", create("s3://"), "s3://", "s3://bucket/prefix"),
@@ -396,7 +396,7 @@ def answers(t):
          "clock", "set it"),
         ("a bucket name that cannot be", stub.Http(400, stub.error("InvalidBucketName", "The bucket is not valid.")),
          "InvalidBucketName", "correct the bucket's name"),
-        ("a web server", stub.Http(200, html, "text/html"), "127.0.0.1", "speaks no S3"),
+        ("a web server", stub.Http(200, html, "text/html"), "127.0.0.1", "is no object store"),
         ("a web server without the page", stub.Http(404, html, "text/html"), "127.0.0.1", "no such bucket"),
         ("an SSH server", stub.Tcp(b"SSH-2.0-OpenSSH_9.2\r\n"), "127.0.0.1", "check the endpoint"),
         ("one that hangs up", stub.Tcp(b""), "127.0.0.1", "check the endpoint"),

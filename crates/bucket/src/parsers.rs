@@ -1,6 +1,6 @@
 //! Parsers of what users type and stores answer, in one shape, for tests that feed them what nobody would write.
 
-use crate::{Location, aws, key, s3};
+use crate::{Location, azure, gcs, key, s3, web};
 
 /// A name, and a function that parses bytes and says whether they were accepted. It panics when what was accepted
 /// does not come back the same from its own bytes.
@@ -10,8 +10,16 @@ pub const PARSERS: &[Parser] = &[
     ("bucket-url", url),
     ("bucket-key", |bytes| std::str::from_utf8(bytes).is_ok_and(|text| key::check("bucket", text).is_ok())),
     ("bucket-s3-answer", s3::parses_answer),
-    ("bucket-s3-head", s3::parses_head),
-    ("bucket-profile", |bytes| std::str::from_utf8(bytes).is_ok_and(aws::parses_profile)),
+    ("bucket-s3-head", web::parses_head),
+    ("bucket-azure-answer", azure::parses_answer),
+    ("bucket-gcs-answer", gcs::parses_answer),
+    ("bucket-gcs-batch", gcs::parses_batch),
+    ("bucket-gcs-part", |bytes| std::str::from_utf8(bytes).is_ok_and(gcs::parses_part)),
+    ("bucket-gcs-key", |bytes| std::str::from_utf8(bytes).is_ok_and(gcs::credentials::parses_file)),
+    ("bucket-azure-connection", |bytes| {
+        std::str::from_utf8(bytes).is_ok_and(azure::credentials::parses_connection)
+    }),
+    ("bucket-profile", |bytes| std::str::from_utf8(bytes).is_ok_and(s3::credentials::parses_profile)),
 ];
 
 fn url(bytes: &[u8]) -> bool {

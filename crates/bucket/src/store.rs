@@ -155,6 +155,20 @@ pub trait Bucket: Send + Sync + 'static {
     }
 }
 
+/// Every piece of a listing, sorted by key: [`Bucket::list`] for a store that lists in pieces.
+pub(crate) async fn every_page(bucket: &impl Bucket, prefix: &str) -> Result<Vec<ObjectInfo>> {
+    let (mut objects, mut after) = (Vec::new(), None);
+    loop {
+        let page = bucket.list_page(prefix, after).await?;
+        objects.extend(page.objects);
+        after = page.next;
+        if after.is_none() {
+            objects.sort_unstable_by(|a: &ObjectInfo, b| a.key.cmp(&b.key));
+            return Ok(objects);
+        }
+    }
+}
+
 /// Bytes in the pieces of a body.
 pub fn body_len(body: &[Bytes]) -> u64 {
     body.iter().map(|piece| piece.len() as u64).sum()

@@ -3,10 +3,10 @@
 mod common;
 
 use bytes::Bytes;
-use common::{KEY, SECRET, Server};
+use common::s3::{KEY, SECRET, Server};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tarn_bucket::aws::Environment;
+use tarn_bucket::environment::Environment;
 use tarn_bucket::{Bucket, Error, OpenOptions, Operation, open};
 
 fn with(server: &Server, key: &str, secret: &str) -> OpenOptions {
@@ -14,23 +14,8 @@ fn with(server: &Server, key: &str, secret: &str) -> OpenOptions {
     OpenOptions { environment, ..server.options() }
 }
 
-/// The one line that `check` and a read and a write give, each quickly.
 async fn refusal(url: &str, options: &OpenOptions) -> Error {
-    let bucket = open(url, options).unwrap();
-    let start = Instant::now();
-    let error = bucket.check().await.unwrap_err();
-    let shown = format!("{error} {error:?} {bucket:?} {:?}", bucket.stats());
-    assert!(!shown.contains(SECRET) && !shown.contains("hush"), "{shown}");
-    assert!(!error.to_string().contains('\n') && error.to_string().len() < 400, "{error}");
-    if !error.is_transient() {
-        let read = bucket.get("a/b", 0..9).await.unwrap_err();
-        let write = bucket.put("a/b", vec![Bytes::from_static(b"x")]).await.unwrap_err();
-        for other in [read, write] {
-            assert_eq!(std::mem::discriminant(&other), std::mem::discriminant(&error), "{other} {error}");
-        }
-    }
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
-    error
+    common::refusal(url, options, &[SECRET, "hush"]).await
 }
 
 #[tokio::test]

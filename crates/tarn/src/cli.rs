@@ -32,6 +32,9 @@ pub enum Verb {
     /// Datasets: create, list, destroy, rename, get, set, inherit, mount, unmount
     #[command(subcommand)]
     Fs(verbs::fs::Verb),
+    /// Buckets by themselves: check
+    #[command(subcommand)]
+    Bucket(verbs::bucket::Verb),
     Mount(verbs::mount::Args),
     #[command(visible_alias = "unmount")]
     Umount(verbs::umount::Args),
@@ -56,6 +59,7 @@ impl Verb {
             Verb::Points(args) => args.run(),
             Verb::Pool(verb) => verb.run(&context()?),
             Verb::Fs(verb) => verb.run(&context()?),
+            Verb::Bucket(verb) => verb.run(&context()?),
             Verb::Mount(args) => args.run(&context()?),
             Verb::Umount(args) => args.run(&context()?),
             Verb::Check(args) => args.run(&context()?),
@@ -134,6 +138,7 @@ mod tests {
             "tarn fs mount -a",
             "tarn fs mount",
             "tarn fs unmount tank/a",
+            "tarn bucket check --json s3://b/p",
             "tarn mount -f -o ro,allow_other tank/a /mnt",
             "tarn umount -f /mnt",
             "tarn unmount tank/a",

@@ -2,6 +2,7 @@
 
 use crate::error::usage;
 use anyhow::{Context, Result};
+use tarn_bucket::url::SCHEMES;
 
 /// Longest name of a dataset with its pool's, in bytes.
 const NAME_MAX: usize = 255;
@@ -50,12 +51,15 @@ pub fn is_within(name: &str, ancestor: &str) -> bool {
 /// A bucket's URL as it was typed; a path becomes absolute, for a daemon has another working directory.
 pub fn url(text: &str) -> Result<String> {
     // One that lacks a slash is a mistake, and not a path.
-    let scheme = ["s3:", "file:", "mem:"].iter().any(|scheme| text.starts_with(scheme));
+    let scheme =
+        SCHEMES.iter().any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| rest.starts_with(':')));
     if scheme || text.contains("://") || text.starts_with('/') {
         return Ok(text.to_string());
     }
     if text.is_empty() {
-        return Err(usage("a bucket is a URL (s3://bucket/prefix) or a directory"));
+        return Err(usage(
+            "a bucket is a URL (s3://bucket/prefix, gs://bucket/prefix, az://container/prefix) or a directory",
+        ));
     }
     let path = std::path::absolute(text).with_context(|| text.to_string())?;
     path.into_os_string().into_string().map_err(|_| usage(format!("'{text}': the path is not UTF-8")))
@@ -92,5 +96,6 @@ mod tests {
     fn paths_become_absolute() {
         assert!(url("disk1").unwrap().starts_with('/'));
         assert_eq!(url("s3://b/p").unwrap(), "s3://b/p");
+        assert_eq!(url("gs:/b").unwrap(), "gs:/b");
     }
 }

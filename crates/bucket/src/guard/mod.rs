@@ -20,13 +20,13 @@ mod stats;
 
 pub use stats::{HistogramStats, OperationStats, StatsSnapshot};
 
-use crate::aws::Environment;
+use crate::environment::Environment;
 use crate::error::object;
 use crate::key::check;
 use crate::local::LocalBucket;
-use crate::s3::S3Bucket;
-use crate::store::body_len;
+use crate::store::{body_len, every_page};
 use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, UnfinishedUpload};
+use crate::{azure, gcs, s3};
 use bytes::Bytes;
 use limit::{Limit, Permit};
 use parking_lot::Mutex;
@@ -45,7 +45,7 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 pub const DEFAULT_ATTEMPT: Duration = Duration::from_secs(30);
 /// Requests at once, by default: a store at the network's other end needs many to fill the line, and a disk
 /// serves few at a time.
-pub const DEFAULT_CONCURRENCY_S3: usize = 64;
+pub const DEFAULT_CONCURRENCY_NETWORK: usize = 64;
 pub const DEFAULT_CONCURRENCY_LOCAL: usize = 16;
 /// The first pause between attempts is at most this, and each next one at most twice as long, up to
 /// [`LONGEST_PAUSE`].
@@ -87,9 +87,14 @@ impl Default for OpenOptions {
 /// is not asked: see [`Guarded::check`].
 pub fn open(url: &str, options: &OpenOptions) -> Result<Arc<Guarded>> {
     let (bucket, concurrency): (Arc<dyn Bucket>, usize) = match Location::parse(url)? {
-        Location::S3(s3) => {
-            let s3 = S3Bucket::open(&s3, &options.environment)?;
-            (Arc::new(s3), DEFAULT_CONCURRENCY_S3)
+        Location::S3(location) => {
+            (Arc::new(s3::open(&location, &options.environment)?), DEFAULT_CONCURRENCY_NETWORK)
+        }
+        Location::Gcs(location) => {
+            (Arc::new(gcs::open(&location, &options.environment)?), DEFAULT_CONCURRENCY_NETWORK)
+        }
+        Location::Azure(location) => {
+            (Arc::new(azure::open(&location, &options.environment)?), DEFAULT_CONCURRENCY_NETWORK)
         }
         Location::Local(path) => (Arc::new(LocalBucket::open(&path)?), DEFAULT_CONCURRENCY_LOCAL),
         Location::Memory(name) => (crate::memory::open(&name), DEFAULT_CONCURRENCY_LOCAL),
@@ -178,7 +183,7 @@ impl Guarded {
             // A web server may answer whatever it is asked for.
             match self.inner.head(&format!("tarn-check/{:016x}", rand::random::<u64>())).await {
                 Ok(_) => Err(Error::Config(format!(
-                    "{}: it has an object that nobody has written, so it speaks no S3: check the endpoint",
+                    "{}: it has an object that nobody has written, so it is no object store: check the endpoint",
                     self.url()
                 ))),
                 Err(_) => Ok(()),
@@ -461,16 +466,7 @@ impl Bucket for Guarded {
 
     /// Each page is a request of its own with a deadline of its own.
     async fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
-        let (mut objects, mut after) = (Vec::new(), None);
-        loop {
-            let page = self.list_page(prefix, after).await?;
-            objects.extend(page.objects);
-            after = page.next;
-            if after.is_none() {
-                objects.sort_unstable_by(|a: &ObjectInfo, b| a.key.cmp(&b.key));
-                return Ok(objects);
-            }
-        }
+        every_page(self, prefix).await
     }
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {

@@ -1,6 +1,8 @@
 //! Requests of a bucket itself that `object_store` does not have: GETs whose signature is in their URL.
 
-use super::S3Bucket;
+use super::S3;
+use crate::web::ask::{Reply, ask};
+use crate::web::innermost;
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
@@ -9,47 +11,16 @@ use std::time::Duration;
 /// The signature holds for so long.
 const VALID: Duration = Duration::from_secs(300);
 
-/// What the store said.
-pub(super) struct Reply {
-    pub status: u16,
-    /// XML, as a rule.
-    pub text: String,
-}
-
-impl S3Bucket {
+impl S3 {
     /// Asks the bucket, with these words behind the `?`. An error is one line that says why there was no answer; never
     /// the URL, which holds the signature.
     pub(super) async fn ask(&self, query: Vec<(String, String)>) -> Result<Reply, String> {
         let options = SignedUrlOptions::new().with_query(query);
         let method = "GET".parse().map_err(|_| "no such method")?;
         let signed = self.store.signed_url_opts(method, &Path::default(), VALID, &options).await;
-        let url = signed.map_err(|e| super::innermost(&e))?;
+        let url = signed.map_err(|e| innermost(&e))?;
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.uri_mut() = url.as_str().parse().map_err(|_| "its URL is not one")?;
-        let response = self.http.execute(request).await.map_err(|e| format!("{:?}", e.kind()))?;
-        let status = response.status().as_u16();
-        let body = response.into_body().bytes().await.map_err(|e| format!("{:?}", e.kind()))?;
-        Ok(Reply { status, text: String::from_utf8_lossy(&body).into_owned() })
+        ask(&self.http, request).await
     }
-}
-
-/// What stands between each `<name>` and its end.
-pub(super) fn elements<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
-    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some(start) = rest.find(&open) {
-        rest = &rest[start + open.len()..];
-        let Some(end) = rest.find(&close) else { break };
-        found.push(&rest[..end]);
-        rest = &rest[end + close.len()..];
-    }
-    found
-}
-
-/// The text of the first element of that name.
-pub(super) fn element(text: &str, name: &str) -> Option<String> {
-    let raw = elements(text, name).first().copied()?.trim();
-    let plain = raw.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&apos;", "'");
-    Some(plain.replace("&amp;", "&"))
 }

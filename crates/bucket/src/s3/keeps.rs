@@ -3,18 +3,19 @@
 //! Asked once, when a bucket is taken into a pool, and only to warn: a store that does not know the request, or does not
 //! let these credentials make it, is not asked twice, and nothing is said.
 
-use super::S3Bucket;
-use super::ask::{Reply, element};
+use super::S3;
+use crate::web::ask::Reply;
+use crate::web::xml::element;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-impl S3Bucket {
+impl S3 {
     /// Why what is deleted from this bucket would not give its space back, in one line; `None` when it does, or the
     /// store does not say.
-    pub(super) async fn find_keeps(&self) -> Option<String> {
-        let versions = self.told("versioning").await.is_some_and(|text| has_versions(&text));
-        let locked = self.told("object-lock").await.is_some_and(|text| has_lock(&text));
+    pub(super) async fn find_keeps(&self, url: &str) -> Option<String> {
+        let versions = self.told(url, "versioning").await.is_some_and(|text| has_versions(&text));
+        let locked = self.told(url, "object-lock").await.is_some_and(|text| has_lock(&text));
         let (what, remedy) = match (versions, locked) {
             (_, true) => ("locks objects against deletion (object lock)", "use a bucket without object lock"),
             (true, false) => (
@@ -23,19 +24,18 @@ impl S3Bucket {
             ),
             (false, false) => return None,
         };
-        let url = &self.url;
         Some(format!("{url}: the bucket {what}, so that what Tarn deletes goes on to use space: {remedy}"))
     }
 
     /// The bucket's answer to `GET ?what`, if it is one.
-    async fn told(&self, what: &str) -> Option<String> {
+    async fn told(&self, url: &str, what: &str) -> Option<String> {
         let why = match tokio::time::timeout(LIMIT, self.ask(vec![(what.into(), String::new())])).await {
-            Ok(Ok(Reply { status: 200, text })) => return Some(text),
+            Ok(Ok(Reply { status: 200, text, .. })) => return Some(text),
             Ok(Ok(Reply { status, .. })) => status.to_string(),
             Ok(Err(why)) => why,
             Err(_) => "no answer".to_string(),
         };
-        tracing::debug!(bucket = self.url, what, why, "the store does not say");
+        tracing::debug!(bucket = url, what, why, "the store does not say");
         None
     }
 }

@@ -1,9 +1,11 @@
 //! Uploads in parts that nobody finished: what a crash in the middle of a large PUT leaves at the store, invisible in
 //! listings and paid for.
 
-use super::S3Bucket;
-use super::ask::{Reply, element, elements};
-use super::errors::Answer;
+use super::S3;
+use crate::web::answer::Answer;
+use crate::web::ask::Reply;
+use crate::web::objects::{Objects, Service};
+use crate::web::xml::{element, elements};
 use crate::{Error, Operation, Result, UnfinishedUpload};
 
 /// Pages of one listing that are read at most; what they leave is found by the next.
@@ -16,21 +18,21 @@ struct Marker {
     upload: String,
 }
 
-impl S3Bucket {
+impl S3 {
     /// Uploads below the bucket's prefix, by the keys that they are for, without those that are under way here.
-    pub(super) async fn list_uploads(&self) -> Result<Vec<UnfinishedUpload>> {
+    pub(super) async fn list_uploads(&self, objects: &Objects) -> Result<Vec<UnfinishedUpload>> {
         let mut found = Vec::new();
         let mut marker = None;
-        let before = self.live.lock().clone();
+        let before = objects.live();
         for _ in 0..PAGES {
-            let text = self.uploads_page(marker.as_ref()).await?;
+            let text = self.uploads_page(objects, marker.as_ref()).await?;
             for upload in elements(&text, "Upload") {
                 let (Some(key), Some(id)) = (element(upload, "Key"), element(upload, "UploadId")) else {
                     continue;
                 };
-                let Some(key) = key.strip_prefix(&self.prefix) else { continue };
-                let Ok(path) = self.path(key) else { continue };
-                if !before.contains(&path) && !self.live.lock().contains(&path) {
+                let Some(key) = key.strip_prefix(objects.names().1) else { continue };
+                let Ok(path) = objects.path(key) else { continue };
+                if !before.contains(&path) && !objects.live().contains(&path) {
                     found.push(UnfinishedUpload { key: key.to_string(), id });
                 }
             }
@@ -42,30 +44,19 @@ impl S3Bucket {
         Ok(found)
     }
 
-    async fn uploads_page(&self, marker: Option<&Marker>) -> Result<String> {
+    async fn uploads_page(&self, objects: &Objects, marker: Option<&Marker>) -> Result<String> {
+        let (url, prefix) = objects.names();
         let mut query =
-            vec![("uploads".to_string(), String::new()), ("prefix".to_string(), self.prefix.clone())];
+            vec![("uploads".to_string(), String::new()), ("prefix".to_string(), prefix.to_string())];
         if let Some(Marker { key, upload }) = marker {
             query.push(("key-marker".into(), key.clone()));
             query.push(("upload-id-marker".into(), upload.clone()));
         }
-        let failed = |why| Error::Io(format!("{}: unfinished uploads cannot be listed: {why}", self.url));
-        let Reply { status, text } = self.ask(query).await.map_err(failed)?;
+        let failed = |why| Error::Io(format!("{url}: unfinished uploads cannot be listed: {why}"));
+        let Reply { status, text, .. } = self.ask(query).await.map_err(failed)?;
         match status {
             200 => Ok(text),
-            _ => Err(self.explain_answer(Operation::List, "", &Answer::of_response(status, &text))),
-        }
-    }
-
-    pub(super) async fn abort_upload(&self, upload: &UnfinishedUpload) -> Result<()> {
-        use object_store::multipart::MultipartStore;
-        let path = self.path(&upload.key)?;
-        if self.live.lock().contains(&path) {
-            return Ok(());
-        }
-        match self.store.abort_multipart(&path, &upload.id).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(e) => Err(self.explain(Operation::Delete, &upload.key, &e)),
+            _ => Err(self.explain(url, Operation::List, "", &Answer::of_response(status, &text))),
         }
     }
 }

@@ -74,7 +74,7 @@ async fn bad_arguments_are_refused_in_one_line_and_leave_nothing() {
     assert!(text(with(&|s| s.name = "mirror".into()).await).contains("reserved"));
     assert!(text(with(&|s| s.urls.clear()).await).contains("at least one"));
     assert!(text(with(&|s| s.urls.push(urls[0].clone())).await).contains("same bucket"));
-    assert!(text(with(&|s| s.urls.push("gs://x".into())).await).contains("unknown scheme"));
+    assert!(text(with(&|s| s.urls.push("ftp://x".into())).await).contains("unknown scheme"));
     assert!(text(with(&|s| s.urls.push("/no/such/dir".into())).await).contains("no such directory"));
     assert!(text(with(&|s| drop(s.properties.insert("nope".into(), "1".into()))).await).contains("unknown"));
     let host = |s: &mut crate::CreateSpec| drop(s.properties.insert("authority".into(), "host".into()));

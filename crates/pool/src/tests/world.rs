@@ -92,7 +92,7 @@ pub(crate) fn raw(url: &str) -> Box<dyn Bucket> {
     match Location::parse(url).unwrap() {
         Location::Memory(name) => Box::new(MemoryBucket::named(&name)),
         Location::Local(path) => Box::new(tarn_bucket::local::LocalBucket::open(&path).unwrap()),
-        Location::S3(_) => unreachable!(),
+        Location::S3(_) | Location::Gcs(_) | Location::Azure(_) => unreachable!(),
     }
 }
 

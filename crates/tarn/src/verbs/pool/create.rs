@@ -27,7 +27,8 @@ pub struct Args {
     root_properties: Vec<String>,
     /// Name of the pool
     name: String,
-    /// Buckets: a directory or s3://BUCKET/PREFIX?endpoint=URL&region=REGION
+    /// Buckets: a directory, s3://BUCKET/PREFIX?endpoint=URL&region=REGION, gs://BUCKET/PREFIX or
+    /// az://CONTAINER/PREFIX?account=NAME
     #[arg(required = true)]
     urls: Vec<String>,
 }

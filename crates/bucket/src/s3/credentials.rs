@@ -5,49 +5,20 @@
 //! metadata, which `object_store` asks by itself. Secrets stay in the types of `object_store`, whose `Debug`
 //! hides them, and in [`Profile`], which has none.
 
+use crate::environment::Environment;
 use crate::url::S3Location;
+use crate::web;
 use crate::{Error, Result};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use object_store::client::CredentialProvider;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long credentials from a profile file are used before the file is read again: tools that renew them
 /// write them there.
 const REREAD: Duration = Duration::from_secs(30);
-
-/// The environment variables that matter here, taken once, so that a test can give its own.
-#[derive(Clone, Default)]
-pub struct Environment(HashMap<String, String>);
-
-impl Environment {
-    /// Those of the process.
-    pub fn of_process() -> Environment {
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        };
-        let wanted = |name: &str| name.starts_with("AWS_") || name == "HOME";
-        Environment(std::env::vars_os().filter_map(text).filter(|(name, _)| wanted(name)).collect())
-    }
-
-    pub fn of<const N: usize>(variables: [(&str, &str); N]) -> Environment {
-        Environment(variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
-    }
-
-    /// The variable's value, unless it is unset or empty.
-    fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
-    }
-
-    /// The file that `variable` names, or `~/.aws/default`.
-    fn file(&self, variable: &str, default: &str) -> Option<PathBuf> {
-        let named = self.get(variable).map(PathBuf::from);
-        named.or_else(|| Some(PathBuf::from(self.get("HOME")?).join(".aws").join(default)))
-    }
-}
 
 /// What the profile files say of one profile. Has no `Debug`, for it holds secrets.
 #[derive(Default)]
@@ -58,8 +29,8 @@ impl Profile {
         let mut values = HashMap::new();
         let section = if name == "default" { name.to_string() } else { format!("profile {name}") };
         let files = [
-            (environment.file("AWS_CONFIG_FILE", "config"), section.as_str()),
-            (environment.file("AWS_SHARED_CREDENTIALS_FILE", "credentials"), name),
+            (environment.file("AWS_CONFIG_FILE", ".aws/config"), section.as_str()),
+            (environment.file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"), name),
         ];
         for (file, section) in files {
             if let Some(text) = file.and_then(|path| std::fs::read_to_string(path).ok()) {
@@ -169,8 +140,7 @@ pub(crate) fn builder(
 fn from_environment(environment: &Environment, without_credentials: bool) -> AmazonS3Builder {
     use AmazonS3ConfigKey as Key;
     let mut builder = AmazonS3Builder::new();
-    for name in environment.0.keys() {
-        let Some(value) = environment.get(name) else { continue };
+    for (name, value) in environment.all().filter(|(name, _)| name.starts_with("AWS_")) {
         match name.to_ascii_lowercase().parse::<Key>() {
             // The bucket and where it is are this crate's to say.
             Err(_) | Ok(Key::Bucket | Key::Endpoint | Key::S3Endpoint | Key::VirtualHostedStyleRequest) => {}
@@ -220,7 +190,7 @@ fn with_endpoint(
         .with_bucket_name(&location.bucket)
         .with_virtual_hosted_style_request(virtual_host)
         .with_unsigned_payload(
-            location.unsigned_payload.unwrap_or_else(|| !endpoint.is_some_and(is_exposed)),
+            location.unsigned_payload.unwrap_or_else(|| !endpoint.is_some_and(web::is_exposed)),
         );
     let Some(endpoint) = endpoint else {
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
@@ -233,19 +203,6 @@ fn with_endpoint(
         _ => endpoint.to_string(),
     };
     (builder.with_endpoint(place), endpoint.to_string())
-}
-
-/// Whether what is sent to the endpoint can be changed on its way: neither TLS nor this host's own loopback
-/// protects it, so that every byte should be signed. To sign them costs more than all else that a PUT does here.
-fn is_exposed(endpoint: &str) -> bool {
-    let Ok(url) = ::url::Url::parse(endpoint) else { return true };
-    let loopback = match url.host() {
-        Some(::url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(::url::Host::Ipv6(address)) => address.is_loopback(),
-        Some(::url::Host::Domain(name)) => name == "localhost",
-        None => false,
-    };
-    url.scheme() != "https" && !loopback
 }
 
 #[cfg(test)]
@@ -264,8 +221,7 @@ mod tests {
         std::fs::create_dir(dir.path().join(".aws")).unwrap();
         std::fs::write(dir.path().join(".aws/credentials"), FILES).unwrap();
         std::fs::write(dir.path().join(".aws/config"), CONFIG).unwrap();
-        let mut environment = Environment::of([("HOME", dir.path().to_str().unwrap())]);
-        environment.0.extend(extra.iter().map(|(k, v)| (k.to_string(), v.to_string())));
+        let environment = Environment::of([("HOME", dir.path().to_str().unwrap())]).and(extra);
         let Ok(Location::S3(location)) = Location::parse(name) else { panic!("{name}") };
         let (builder, endpoint) = builder(name, &location, &environment)?;
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_default();
@@ -293,20 +249,6 @@ mod tests {
         let named = "s3://b?region=x&endpoint=http://h:1";
         let all = [keys[0], keys[1], ("AWS_REGION", "r"), ("AWS_ENDPOINT_URL_S3", "http://e")];
         assert_eq!(found(named, &all).await.unwrap(), text("ENV", "x", "http://h:1"));
-    }
-
-    #[test]
-    fn bodies_are_signed_where_nothing_else_protects_them() {
-        for (endpoint, exposed) in [
-            ("http://10.0.0.1:9000", true),
-            ("http://127.0.0.1.example.org", true),
-            ("http://127.0.0.1:9000", false),
-            ("http://[::1]:9000", false),
-            ("http://localhost:9000", false),
-            ("https://10.0.0.1", false),
-        ] {
-            assert_eq!(is_exposed(endpoint), exposed, "{endpoint}");
-        }
     }
 
     #[tokio::test]

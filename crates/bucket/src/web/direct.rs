@@ -27,12 +27,14 @@ const HEAD_MAX: usize = 16 << 10;
 const HEAD_READ: usize = 2 << 10;
 /// Headers of an answer at the most.
 const HEADERS_MAX: usize = 64;
+/// What asks GCS for an object's bytes, and not for what it knows of it.
+const MEDIA: &str = "alt=media";
 /// A longer body is left to the library, which gives it piece by piece.
 const BODY_MAX: usize = 32 << 20;
 
 /// Makes clients that read objects directly and leave the rest to the library's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     pub connect_limit: Duration,
     pub request_limit: Duration,
     pub idle_limit: Duration,
@@ -83,7 +85,7 @@ impl HttpService for Client {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let direct = request.method() == Method::GET
             && request.uri().scheme_str() == Some("http")
-            && request.uri().query().is_none()
+            && request.uri().query().is_none_or(|query| query == MEDIA)
             && request.body().is_empty();
         let Some(host) = request.uri().authority().filter(|_| direct).map(|host| host.as_str().to_string())
         else {
@@ -327,8 +329,12 @@ mod tests {
     }
 
     async fn get(client: &HttpClient, host: &str) -> Result<(u16, String), HttpErrorKind> {
+        get_with(client, host, "").await
+    }
+
+    async fn get_with(client: &HttpClient, host: &str, query: &str) -> Result<(u16, String), HttpErrorKind> {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
-        *request.uri_mut() = format!("http://{host}/bucket/key").parse().unwrap();
+        *request.uri_mut() = format!("http://{host}/bucket/key{query}").parse().unwrap();
         let response = client.execute(request).await.map_err(|error| error.kind())?;
         let status = response.status().as_u16();
         let body = response.into_body().bytes().await.map_err(|error| error.kind())?;
@@ -362,6 +368,18 @@ mod tests {
         assert_eq!(get(&client, &host).await, Err(HttpErrorKind::Timeout));
         assert_eq!(get(&client, &host).await, Err(HttpErrorKind::Interrupted));
         assert_eq!(get(&client, "127.0.0.1:1").await, Err(HttpErrorKind::Connect));
+    }
+
+    #[tokio::test]
+    async fn of_requests_with_words_behind_them_only_media_are_read_directly() {
+        let (host, connections) = server(&[&answer("one"), &answer("two"), &answer("three")]).await;
+        let client = client();
+        for (query, wanted, connected) in
+            [("", "one", 1), ("?alt=media", "two", 1), ("?list-type=2", "three", 2)]
+        {
+            assert_eq!(get_with(&client, &host, query).await, Ok((206, wanted.into())));
+            assert_eq!(connections.load(Relaxed), connected, "{query}");
+        }
     }
 
     #[tokio::test]

@@ -1,0 +1,162 @@
+//! Where Google's credentials are found: the places that its own tools use, in their order.
+//!
+//! `GOOGLE_APPLICATION_CREDENTIALS`, then what `gcloud auth application-default login` has left, then the service account
+//! of the machine. All of it is `object_store`'s to follow, which renews what expires; `GOOGLE_SKIP_SIGNATURE=true` is
+//! for servers that want no credentials.
+
+use crate::environment::Environment;
+use crate::url::GcsLocation;
+use crate::web::{self, connector, once, options};
+use crate::{Error, Result};
+use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, GoogleConfigKey};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+const ENDPOINT: &str = "https://storage.googleapis.com";
+/// Where gcloud leaves its own, below its folder.
+const WELL_KNOWN: &str = "application_default_credentials.json";
+
+/// The kinds of file that are followed.
+const KINDS: [&str; 2] = ["service_account", "authorized_user"];
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// Gives tokens, unless the store wants none, and where the store is.
+pub(super) fn find(
+    url: &str,
+    location: &GcsLocation,
+    environment: &Environment,
+) -> Result<(Option<GcpCredentialProvider>, String)> {
+    use GoogleConfigKey as Key;
+    let endpoint = location.endpoint.clone().unwrap_or_else(|| ENDPOINT.to_string());
+    let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(&location.bucket);
+    for (name, value) in environment.all().filter(|(name, _)| name.starts_with("GOOGLE_")) {
+        match name.to_ascii_lowercase().parse::<Key>() {
+            // The bucket and where it is are this crate's to say.
+            Err(_) | Ok(Key::Bucket | Key::BaseUrl | Key::Client(_)) => {}
+            Ok(key) => builder = builder.with_config(key, value),
+        }
+    }
+    if builder.get_config_value(&Key::SkipSignature).is_some_and(|value| value == "true") {
+        return Ok((None, endpoint));
+    }
+    if web::is_exposed(&endpoint) {
+        return Err(Error::Config(format!(
+            "{url}: tokens would be readable on their way to {endpoint}: use https://, or GOOGLE_SKIP_SIGNATURE=true \
+             where the server wants none"
+        )));
+    }
+    let others = [Key::ServiceAccount, Key::ServiceAccountKey, Key::BearerToken];
+    if others.iter().all(|key| builder.get_config_value(key).is_none())
+        && let Some(file) = file(environment)
+    {
+        check(url, &file)?;
+        builder = builder.with_application_credentials(file.display().to_string());
+    }
+    let client = options(ENDPOINT);
+    let builder = builder.with_client_options(client).with_http_connector(connector()).with_retry(once());
+    // Its words may quote what they are about.
+    let store = builder.build().map_err(|_| {
+        Error::Config(format!(
+            "{url}: the service account's key cannot be used: fetch a new one as JSON, and name its file in \
+             GOOGLE_APPLICATION_CREDENTIALS"
+        ))
+    })?;
+    Ok((Some(store.credentials().clone()), endpoint))
+}
+
+/// The file that is named, or gcloud's if it is there.
+fn file(environment: &Environment) -> Option<PathBuf> {
+    if let Some(named) = environment.get("GOOGLE_APPLICATION_CREDENTIALS") {
+        return Some(PathBuf::from(named));
+    }
+    let folder = environment.file("CLOUDSDK_CONFIG", ".config/gcloud")?;
+    Some(folder.join(WELL_KNOWN)).filter(|file| file.exists())
+}
+
+/// Refuses a file that cannot be read, or is of a kind that is not followed.
+fn check(url: &str, file: &Path) -> Result<()> {
+    let shown = file.display();
+    let bad = |why: String| {
+        Error::Config(format!(
+            "{url}: the credentials in {shown} cannot be used: {why}: name a service account's key in \
+             GOOGLE_APPLICATION_CREDENTIALS"
+        ))
+    };
+    let text = std::fs::read_to_string(file).map_err(|e| bad(e.kind().to_string()))?;
+    match kind(&text) {
+        Some(kind) if KINDS.contains(&kind.as_str()) => Ok(()),
+        Some(kind) => Err(bad(format!("Tarn does not follow the type {}", web::answer::in_a_line(&kind)))),
+        None => Err(bad("it is not JSON with a type".into())),
+    }
+}
+
+/// What kind of credentials a file holds.
+fn kind(text: &str) -> Option<String> {
+    serde_json::from_str::<File>(text).ok().map(|file| file.kind)
+}
+
+/// Whether a file of credentials has a kind; for tests that give it what no tool would write.
+pub(crate) fn parses_file(text: &str) -> bool {
+    kind(text).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Location;
+
+    fn found(name: &str, variables: &[(&str, &str)]) -> Result<(bool, String)> {
+        let Ok(Location::Gcs(location)) = Location::parse(name) else { panic!("{name}") };
+        let (credentials, endpoint) = find(name, &location, &Environment::of([]).and(variables))?;
+        Ok((credentials.is_some(), endpoint))
+    }
+
+    #[test]
+    fn a_token_goes_nowhere_that_others_can_read_it() {
+        let token = ("GOOGLE_BEARER_TOKEN", "hush");
+        assert_eq!(found("gs://b", &[token]).unwrap(), (true, ENDPOINT.into()));
+        let here = "gs://b?endpoint=http://127.0.0.1:1";
+        assert_eq!(found(here, &[token]).unwrap(), (true, "http://127.0.0.1:1".into()));
+        let there = "gs://b?endpoint=http://10.0.0.1:1";
+        let text = found(there, &[token]).unwrap_err().to_string();
+        assert!(text.contains("https") && !text.contains("hush"), "{text}");
+        assert!(!found(there, &[("GOOGLE_SKIP_SIGNATURE", "true")]).unwrap().0);
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("key.json");
+        let account =
+            r#"{"type":"service_account","private_key":"hush","private_key_id":"k","client_email":"e"}"#;
+        for (text, part) in [
+            (None, "not found"),
+            (Some("hush"), "not JSON"),
+            (Some(r#"{"type":"external_account","x":"hush"}"#), "external_account"),
+            (Some(account), "cannot be used"),
+        ] {
+            if let Some(text) = text {
+                std::fs::write(&file, text).unwrap();
+            }
+            let named = ("GOOGLE_APPLICATION_CREDENTIALS", file.to_str().unwrap());
+            let text = found("gs://b", &[named]).unwrap_err().to_string();
+            assert!(text.contains(part) && !text.contains("hush") && !text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_gcloud_left_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join(".config/gcloud");
+        std::fs::create_dir_all(&folder).unwrap();
+        let home = Environment::of([("HOME", dir.path().to_str().unwrap())]);
+        assert_eq!(file(&home), None);
+        std::fs::write(folder.join(WELL_KNOWN), "{}").unwrap();
+        assert_eq!(file(&home), Some(folder.join(WELL_KNOWN)));
+    }
+}
