@@ -11,6 +11,8 @@ use tarn_base::{Answer, FsError, Ino};
 
 /// How often a shutdown tells how far it is.
 const PROGRESS: Duration = Duration::from_millis(100);
+/// How often a shutdown looks whether the last segments are written.
+const LANDING: Duration = Duration::from_millis(10);
 
 impl Client {
     /// Answers when all that was written to the file before the call, and the names it has, are durable.
@@ -153,6 +155,11 @@ impl Client {
             };
             progress(self.dirty_bytes());
             outcome?;
+            // What was dropped meanwhile (its file was removed, say) may still be on its way to a bucket. It must not
+            // arrive there when all that was written is thought to be known.
+            while self.flush.flights() > 0 {
+                tokio::time::sleep(LANDING).await;
+            }
             // Writers that still run may have added something meanwhile.
             if self.table.unclean().is_empty() {
                 self.stop_flusher();
