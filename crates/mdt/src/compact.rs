@@ -21,7 +21,7 @@ use std::time::Duration;
 use tarn_base::block::flag;
 use tarn_base::point::{self, Point};
 use tarn_base::{BlockPtr, FsError, Grant, RecordOwner, SegmentId, VdevId};
-use tarn_pool::SegmentBuilder;
+use tarn_pool::{Pool, SegmentBuilder};
 use tokio::sync::Notify;
 
 /// Time between two looks for work.
@@ -87,6 +87,22 @@ impl Compactor {
             bytes <= ROUND_BYTES
         });
         fits.map(|(_, id, _)| id).collect()
+    }
+}
+
+/// A segment that is being written. The close of the dataset may cut that off at any point, and must know where to look
+/// for what then lies in a bucket, or arrives there later.
+struct Written<'a> {
+    pool: &'a Pool,
+    grant: Grant,
+    committed: bool,
+}
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.pool.note_stray(self.grant);
+        }
     }
 }
 
@@ -192,6 +208,7 @@ impl Mdt {
         point::pass(Point::CompactRead);
         let bytes: u64 = ptrs.iter().map(|ptr| u64::from(ptr.stored)).sum();
         let id = self.next_segment(bytes).await?;
+        let mut written = Written { pool: &self.pool, grant: id.grant, committed: false };
         let mut builder = SegmentBuilder::new(id);
         let moves: Vec<Move> = records
             .into_iter()
@@ -202,6 +219,7 @@ impl Mdt {
         point::pass(Point::CompactWritten);
         self.counters.bytes_compacted.fetch_add(bytes, Ordering::Relaxed);
         self.change_slowly(Vec::new(), &|tx: &mut Tx| moves.iter().try_for_each(|m| repoint(tx, m))).await?;
+        written.committed = true;
         point::pass(Point::CompactMoved);
         Ok(())
     }
