@@ -485,6 +485,8 @@ async fn refused(old: &Stack) -> Step {
     }
     match old.pool.set_property("comment", "of the old host").await {
         Err(tarn_pool::Error::Fenced) => Ok(()),
+        // It is told of its buckets first.
+        Err(tarn_pool::Error::Bucket(_)) if old.pool.suspended().is_some() => Ok(()),
         other => Err(format!("a host that was taken over set a property: {other:?}").into()),
     }
 }
