@@ -284,11 +284,14 @@ impl Database {
         read: impl Fn(Arc<Db>) -> F,
     ) -> Result<T, DbError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        match read(self.db()).await {
-            Err(error @ (DbError::Failed(_) | DbError::Overtaken)) => match self.reopen().await? {
-                true => read(self.db()).await,
-                false => Err(error),
-            },
+        let db = self.db();
+        match read(db.clone()).await {
+            Err(error @ (DbError::Failed(_) | DbError::Overtaken)) => {
+                let opened = self.reopen().await?;
+                let now = self.db();
+                // Or somebody else has opened it anew meanwhile.
+                if opened || !Arc::ptr_eq(&db, &now) { read(now).await } else { Err(error) }
+            }
             other => other,
         }
     }
