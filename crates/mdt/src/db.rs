@@ -62,7 +62,7 @@ pub enum DbError {
     /// Another host has the pool.
     Fenced,
     /// Somebody opened the database after us. Only the pool's authority can tell whether that was its new owner, or an
-    /// old one that woke up and did not know yet: see [`Database::reopen`].
+    /// old one that woke up and did not know yet: see [`Database::instead_of`].
     Overtaken,
     /// The database closed itself over a failure, or the store failed: open it anew and try again.
     Failed(String),
@@ -237,17 +237,22 @@ impl Database {
         self.db.read().clone()
     }
 
-    /// Opens the database anew if a failure has closed it. `false`: none has. Those who come while one tries have its
-    /// failure for theirs: one after the other they would wait for ever longer.
-    pub async fn reopen(&self) -> Result<bool, DbError> {
+    /// The database to use where `failed` did not do: one that was opened anew, here or meanwhile by somebody else.
+    /// `None`: nothing has closed it. Those who come while one tries have its failure for theirs: one after the other
+    /// they would wait for ever longer.
+    async fn instead_of(&self, failed: &Arc<Db>) -> Result<Option<Arc<Db>>, DbError> {
         let tries = self.tries.load(Ordering::Acquire);
         let mut last = self.opening.lock().await;
+        let now = self.db();
+        if !Arc::ptr_eq(failed, &now) {
+            return Ok(Some(now));
+        }
         if self.tries.load(Ordering::Acquire) != tries
             && let Some(text) = &*last
         {
             return Err(DbError::Failed(text.clone()));
         }
-        let opened = self.open_anew().await;
+        let opened = self.open_anew(failed).await;
         self.tries.fetch_add(1, Ordering::AcqRel);
         *last = match &opened {
             Err(DbError::Failed(text)) => Some(text.clone()),
@@ -256,16 +261,12 @@ impl Database {
         opened
     }
 
-    async fn open_anew(&self) -> Result<bool, DbError> {
-        let old = self.db();
-        match old.status().close_reason {
-            None => return Ok(false),
-            // Nobody wants it any more, or this very process has opened it once more.
-            Some(_) if self.closed.load(Ordering::Acquire) => return Err(DbError::Fenced),
-            Some(_) if self.opener.pool.newest_opening(self.dataset) != self.number => {
-                return Err(DbError::Fenced);
-            }
-            Some(_) => {}
+    async fn open_anew(&self, old: &Db) -> Result<Option<Arc<Db>>, DbError> {
+        let Some(reason) = old.status().close_reason else { return Ok(None) };
+        // Nobody wants it any more, or this very process has opened it once more.
+        if self.closed.load(Ordering::Acquire) || self.opener.pool.newest_opening(self.dataset) != self.number
+        {
+            return Err(DbError::Fenced);
         }
         if let Some(why) = self.opener.pool.failing().filter(|_| !self.opener.pool.waits()) {
             return Err(DbError::Failed(why));
@@ -273,9 +274,12 @@ impl Database {
         confirm(&self.opener.pool).await?;
         // It is closed already; this only waits for its tasks, which may be waiting for a bucket themselves.
         let _ = tokio::time::timeout(CLOSING, old.close()).await;
-        let new = self.opener.open().await?;
-        *self.db.write() = Arc::new(new);
-        Ok(true)
+        let new = Arc::new(self.opener.open().await?);
+        if reason == CloseReason::Fenced {
+            tracing::warn!("a host that had the pool before had opened the database: opened anew");
+        }
+        *self.db.write() = new.clone();
+        Ok(Some(new))
     }
 
     /// Reads; once more if a failure had closed the database, which may have been long ago and about something else.
@@ -286,12 +290,10 @@ impl Database {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let db = self.db();
         match read(db.clone()).await {
-            Err(error @ (DbError::Failed(_) | DbError::Overtaken)) => {
-                let opened = self.reopen().await?;
-                let now = self.db();
-                // Or somebody else has opened it anew meanwhile.
-                if opened || !Arc::ptr_eq(&db, &now) { read(now).await } else { Err(error) }
-            }
+            Err(error @ (DbError::Failed(_) | DbError::Overtaken)) => match self.instead_of(&db).await? {
+                Some(now) => read(now).await,
+                None => Err(error),
+            },
             other => other,
         }
     }
@@ -315,33 +317,15 @@ impl Database {
     }
 
     /// Writes one txg, atomically, and returns when it is durable. [`DbError::Fenced`] only when another host has the pool:
-    /// who was fenced by one that had it before opens the database anew.
+    /// who was fenced by one that had it before opens the database anew. After any other failure it is open for the next
+    /// try.
     pub async fn commit(&self, rows: &[(Key, Row)]) -> Result<(), DbError> {
-        match self.commit_once(rows).await {
-            Err(DbError::Overtaken) => {
-                self.reopen().await?;
-                tracing::warn!("a host that had the pool before had opened the database: opened anew");
-                self.commit_once(rows).await
-            }
-            other => other,
-        }
-    }
-
-    async fn commit_once(&self, rows: &[(Key, Row)]) -> Result<(), DbError> {
-        let mut batch = WriteBatch::new();
-        for (key, row) in rows {
-            match row {
-                Some(value) => batch.put_bytes(Bytes::copy_from_slice(key), value.clone()),
-                None => batch.delete(key),
-            }
-        }
         let db = self.db();
-        let written = db.write(batch).await?;
-        // Two halves of one wait: the flush starts the PUT, the handle says that this batch is in it.
-        let flush = db.flush_with_options(FlushOptions { flush_type: FlushType::Wal });
-        let (flushed, durable) = futures::join!(flush, written.await_durable());
-        flushed?;
-        Ok(durable?)
+        let Err(error) = write(&db, rows).await else { return Ok(()) };
+        match self.instead_of(&db).await? {
+            Some(now) if matches!(error, DbError::Overtaken) => write(&now, rows).await,
+            _ => Err(error),
+        }
     }
 
     /// It is not opened again, whatever closes it.
@@ -353,6 +337,22 @@ impl Database {
         self.abandon();
         Ok(self.db().close().await?)
     }
+}
+
+async fn write(db: &Db, rows: &[(Key, Row)]) -> Result<(), DbError> {
+    let mut batch = WriteBatch::new();
+    for (key, row) in rows {
+        match row {
+            Some(value) => batch.put_bytes(Bytes::copy_from_slice(key), value.clone()),
+            None => batch.delete(key),
+        }
+    }
+    let written = db.write(batch).await?;
+    // Two halves of one wait: the flush starts the PUT, the handle says that this batch is in it.
+    let flush = db.flush_with_options(FlushOptions { flush_type: FlushType::Wal });
+    let (flushed, durable) = futures::join!(flush, written.await_durable());
+    flushed?;
+    Ok(durable?)
 }
 
 /// Rows to a page of [`Snapshot::page`].
@@ -407,5 +407,45 @@ impl Snapshot {
 impl Database {
     pub async fn snapshot(&self) -> Result<Snapshot, FsError> {
         Ok(Snapshot(self.db().snapshot().map_err(DbError::from)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use tarn_pool::{CreateSpec, HostId};
+
+    async fn database() -> Database {
+        let spec = CreateSpec {
+            name: "overtaken".into(),
+            urls: (0..2).map(|i| format!("mem://db-{}-{i}", std::process::id())).collect(),
+            properties: BTreeMap::new(),
+            root_properties: BTreeMap::new(),
+            host: HostId { id: 7, name: "here".into() },
+            force: false,
+        };
+        let pool = Pool::create(spec).await.expect("pool");
+        let row = pool.config().datasets[0].clone();
+        Database::open(pool, &row, Shares::of(16 << 20)).await.expect("database")
+    }
+
+    #[tokio::test]
+    async fn who_was_overtaken_goes_on_and_so_does_everybody_who_was_with_it() {
+        let db = database().await;
+        let key = Key::from_slice(b"key");
+        let value = Bytes::from_static(b"value");
+        for round in 0..3 {
+            let woken = db.opener.build().await.expect("a host that had the pool before");
+            if round == 0 {
+                db.commit(&[(key.clone(), Some(value.clone()))]).await.expect("commit");
+            }
+            let reads = futures::future::join_all((0..8).map(|_| db.get(&key))).await;
+            for read in reads {
+                assert_eq!(read.expect("read"), Some(value.clone()), "round {round}");
+            }
+            drop(woken);
+        }
+        db.close().await.expect("close");
     }
 }

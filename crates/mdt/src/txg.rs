@@ -208,14 +208,7 @@ impl Mdt {
         point::pass(Point::TxgSynced);
         match self.db.commit(changes).await {
             Ok(()) if late => self.pool.sync().await.map_err(crate::pool_error),
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let error = FsError::from(error);
-                if error != FsError::Fenced {
-                    self.db.reopen().await?;
-                }
-                Err(error)
-            }
+            other => Ok(other?),
         }
     }
 }
