@@ -26,16 +26,6 @@ pub(super) enum CopyError {
     Range(String),
 }
 
-impl CopyError {
-    /// What is wrong with the question, rather than with the copy.
-    pub fn range(&self) -> Option<&str> {
-        match self {
-            CopyError::Range(text) => Some(text),
-            _ => None,
-        }
-    }
-}
-
 impl From<tarn_bucket::Error> for CopyError {
     fn from(error: tarn_bucket::Error) -> CopyError {
         match error {

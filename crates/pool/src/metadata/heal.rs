@@ -30,10 +30,7 @@ impl MetadataStore {
         let mut overtaken = 0;
         // Again when a repair finds that somebody made the object meanwhile: what is there now counts.
         while overtaken < 3 {
-            let (good, bad) = self.first_good(path, &holders, want).await;
-            if let Some(text) = bad.iter().find_map(|(_, error)| error.range()) {
-                return Err(fatal(text));
-            }
+            let (good, bad) = self.first_good(path, &holders, want).await?;
             let Some((vdev, part)) = good else {
                 self.footers.remove(path);
                 let failed = bad.iter().find(|(_, error)| matches!(error, CopyError::Failed(_)));
@@ -56,13 +53,13 @@ impl MetadataStore {
     }
 
     /// The first good copy, and why others gave none. Each is asked when those before it failed, or are slow to answer
-    /// where it does not matter which of them does.
+    /// where it does not matter which of them does. A range that is not in the object ends it: no copy has it.
     async fn first_good<'a>(
         &self,
         path: &str,
         holders: &[&'a Arc<Vdev>],
         want: &Want,
-    ) -> (Option<(&'a Arc<Vdev>, Part)>, Vec<(usize, CopyError)>) {
+    ) -> Os<(Option<(&'a Arc<Vdev>, Part)>, Vec<(usize, CopyError)>)> {
         let any = path.ends_with(IMMUTABLE);
         let (mut asked, mut bad) = (FuturesUnordered::new(), Vec::new());
         for (n, &vdev) in holders.iter().enumerate() {
@@ -72,8 +69,8 @@ impl MetadataStore {
             let patience = if any && !last { vdev.outages.patience() } else { Duration::MAX };
             while let Ok(answer) = timeout(patience, asked.next()).await {
                 match answer {
-                    Some((n, Ok(part))) => return (Some((holders[n], part)), bad),
-                    Some((_, Err(error @ CopyError::Range(_)))) => return (None, vec![(n, error)]),
+                    Some((n, Ok(part))) => return Ok((Some((holders[n], part)), bad)),
+                    Some((_, Err(CopyError::Range(text)))) => return Err(fatal(text)),
                     Some((n, Err(error))) => bad.push((n, error)),
                     None => break,
                 }
@@ -82,7 +79,7 @@ impl MetadataStore {
                 vdev.outages.doubt(start);
             }
         }
-        (None, bad)
+        Ok((None, bad))
     }
 
     /// As [`Self::read_healing`]; a small piece of a database file comes with what lies around it.
