@@ -18,7 +18,7 @@ SLACK = 1.3
 
 
 def stats(pool):
-    return json.loads(pool.host.tarn("stats", pool.name, quiet=True).stdout)
+    return json.loads(pool.host.tarn("stats", "--raw", pool.name, quiet=True).stdout)
 
 
 class Watch:

@@ -38,7 +38,7 @@ def threads(pid):
 
 
 def counters(pool):
-    """`tarn stats` as {dotted.name: number}."""
+    """`tarn stats --raw` as {dotted.name: number}."""
     flat = {}
 
     def walk(value, name):
@@ -48,7 +48,7 @@ def counters(pool):
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             flat[name] = value
 
-    walk(json.loads(pool.host.tarn("stats", pool.name, quiet=True).stdout), "")
+    walk(json.loads(pool.host.tarn("stats", "--raw", pool.name, quiet=True).stdout), "")
     return flat
 
 

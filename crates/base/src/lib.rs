@@ -6,13 +6,19 @@
 pub mod answer;
 pub mod block;
 pub mod clock;
+pub mod histogram;
 pub mod id;
+pub mod job;
 pub mod point;
 pub mod posix;
 pub mod sabotage;
+pub mod tally;
 
 pub use answer::Answer;
 pub use block::{BlockPtr, Checksum, ChecksumKind, Compression, RecordOwner};
 pub use clock::{Clock, SystemClock, Timespec};
+pub use histogram::{Histogram, HistogramStats};
 pub use id::{DatasetId, Epoch, Grant, Ino, PoolGuid, SegmentId, Txg, VdevGuid, VdevId};
+pub use job::{Job, JobStats};
 pub use posix::FsError;
+pub use tally::{Charge, Provider, Tally, TallyStats};

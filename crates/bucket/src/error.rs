@@ -36,6 +36,22 @@ impl Error {
         matches!(self, Error::Io(_) | Error::Timeout(_))
     }
 
+    /// What kind of error it is, in one word; one of [`Error::KINDS`].
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::NotFound(_) => "not_found",
+            Error::Exists(_) => "exists",
+            Error::NoSpace(_) => "no_space",
+            Error::Denied(_) => "denied",
+            Error::Timeout(_) => "timeout",
+            Error::Config(_) => "config",
+            Error::Io(_) => "io",
+        }
+    }
+
+    /// The kinds that count as failures.
+    pub const KINDS: [&str; 5] = ["no_space", "denied", "timeout", "config", "io"];
+
     /// Whether the store did answer, and only the answer is not what was hoped for.
     pub fn is_answer(&self) -> bool {
         matches!(self, Error::NotFound(_) | Error::Exists(_))

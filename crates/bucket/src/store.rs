@@ -2,8 +2,9 @@
 
 use crate::{Error, Result};
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use tarn_base::Tally;
 
 /// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub struct UnfinishedUpload {
 }
 
 /// The kinds of request, as limits, counters and faults tell them apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
     Get,
@@ -151,6 +152,11 @@ pub trait Bucket: Send + Sync + 'static {
     /// Why what is deleted would not give its space back (old versions are kept, say), in one line; `None` when it
     /// does or the store does not tell.
     async fn keeps(&self) -> Option<String> {
+        None
+    }
+
+    /// Where the requests that go out are counted, for a store that charges for them.
+    fn tally(&self) -> Option<&Tally> {
         None
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tarn_base::{Answer, Clock, FsError, Ino};
+use tarn_base::{Answer, Clock, FsError, Ino, job};
 use tarn_pool::{Caching, Error, Pool};
 use tarn_proto::Mds;
 use tokio::sync::{Notify, OwnedRwLockWriteGuard};
@@ -168,7 +168,7 @@ impl Client {
         match self.answer(future) {
             Answer::Ready(result) => Answer::Ready(result),
             Answer::Pending(rest) => {
-                let task = self.options.runtime.spawn(rest);
+                let task = self.options.runtime.spawn(job::carried(rest));
                 Answer::pending(async move {
                     task.await.unwrap_or_else(|e| Err(FsError::Io(format!("a change was cut off: {e}"))))
                 })
@@ -179,7 +179,7 @@ impl Client {
     /// Lets a promise run on its own; whether it fails is of no consequence.
     pub(crate) fn detach<T: Send + 'static>(&self, answer: Answer<T>) {
         if let Answer::Pending(future) = answer {
-            self.options.runtime.spawn(future);
+            self.options.runtime.spawn(job::carried(future));
         }
     }
 

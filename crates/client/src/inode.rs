@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tarn_base::posix::{Attr, FileKind};
-use tarn_base::{FsError, Ino, Timespec};
+use tarn_base::{FsError, Ino, Job, Timespec};
 use tokio::sync::{Notify, RwLock};
 
 /// One file that is open here or not yet committed.
@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub record_size: u64,
     pub size: u64,
     pub committed_size: u64,
+    /// Who wrote last: what its flights cost is that job's.
+    pub writer: Option<Arc<Job>>,
     /// Modification time that is not committed.
     pub mtime: Option<Timespec>,
     /// Access time that is not committed.
@@ -135,6 +137,7 @@ impl Inode {
                 record_size: 0,
                 size: 0,
                 committed_size: 0,
+                writer: None,
                 mtime: None,
                 atime: None,
                 seen_atime: Timespec::default(),

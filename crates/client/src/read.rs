@@ -11,7 +11,7 @@ use crate::zfetch::{Limits, Stream};
 use crate::{Handle, OpenMode};
 use bytes::Bytes;
 use std::sync::Arc;
-use tarn_base::{Answer, BlockPtr, FsError, Ino, RecordOwner};
+use tarn_base::{Answer, BlockPtr, FsError, Ino, RecordOwner, job};
 use tarn_pool::{Caching, Error};
 
 /// What was read: pieces in order.
@@ -129,7 +129,7 @@ impl Client {
         if let Some(buf) = self.read_ready(&file.inode, &span) {
             add(&self.stats.reads_ready, 1);
             add(&self.stats.record_hits, span.dirty.len() as u64);
-            add(&self.stats.read_bytes, buf.len as u64);
+            self.count_read(&buf);
             return Answer::ok(buf);
         }
         add(&self.stats.reads_pending, 1);
@@ -140,9 +140,14 @@ impl Client {
                 window.wait().await;
             }
             let buf = client.read_waiting(&file.inode, offset, len as u64, caching).await?;
-            add(&client.stats.read_bytes, buf.len as u64);
+            client.count_read(&buf);
             Ok(buf)
         })
+    }
+
+    fn count_read(&self, buf: &ReadBuf) {
+        add(&self.stats.read_bytes, buf.len as u64);
+        job::charged(|job| job.read(buf.len as u64));
     }
 
     /// Lets zfetch know of a read and does what it says. Gives how to treat the ARC, and the windows to wait for.

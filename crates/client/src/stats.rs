@@ -1,10 +1,10 @@
 //! What the client counts.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A moment's counters. Bytes unless the name says otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientStats {
     /// Written data that is not committed yet.
     pub dirty_bytes: u64,

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tarn_base::posix::{FILE_SIZE_MAX, SetAttr, mode};
-use tarn_base::{Answer, FsError, Ino};
+use tarn_base::{Answer, FsError, Ino, job};
 
 /// Where a write goes.
 #[derive(Clone, Copy)]
@@ -210,10 +210,12 @@ impl Client {
             let fresh = self.apply(&mut state, offset, data, loads);
             state.size = state.size.max(offset + data.len() as u64);
             state.mtime = Some(now);
+            state.writer = job::current();
             loads.clear(&mut state);
             fresh
         };
         add(&self.stats.write_bytes, data.len() as u64);
+        job::charged(|job| job.wrote(data.len() as u64));
         self.queue_fresh(inode, fresh);
         Ok(Step::Done(data.len()))
     }

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tarn_base::BlockPtr;
+use tarn_base::{BlockPtr, job};
 use tarn_pool::Caching;
 use tokio::sync::Notify;
 
@@ -296,7 +296,7 @@ impl Client {
         add(&self.stats.prefetch_issued_bytes, bytes);
         let client = self.clone();
         let inode = inode.clone();
-        self.options.runtime.spawn(async move {
+        self.options.runtime.spawn(job::carried(async move {
             // A failure is found again by whoever really reads there.
             if let Ok(ptrs) = client.map_all(inode.ino, first, count).await {
                 let wanted = client.not_in_memory(&inode, first, &ptrs);
@@ -309,7 +309,7 @@ impl Client {
             }
             client.prefetching.fetch_sub(bytes, Ordering::AcqRel);
             landed.set();
-        });
+        }));
     }
 
     fn in_memory(&self, inode: &Inode, first: u64, count: u32) -> bool {

@@ -47,7 +47,9 @@ use rows::{Loaded, RowStore};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tarn_base::{Answer, ChecksumKind, Clock, Compression, DatasetId, FsError, Ino, Txg, VdevId};
+use tarn_base::{
+    Answer, ChecksumKind, Clock, Compression, DatasetId, FsError, Histogram, HistogramStats, Ino, Txg, VdevId,
+};
 use tarn_pool::Pool;
 use tokio_util::sync::CancellationToken;
 use tx::{Effect, Tx};
@@ -111,7 +113,7 @@ impl Default for Properties {
 }
 
 /// What a dataset takes up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
     /// Bytes of live records.
     pub live: u64,
@@ -121,7 +123,7 @@ pub struct Usage {
 }
 
 /// Counters since the dataset was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Stats {
     /// Calls answered from memory.
     pub ready: u64,
@@ -129,9 +131,18 @@ pub struct Stats {
     pub pending: u64,
     /// Gets and scans of the database.
     pub database_reads: u64,
+    /// The open txg's number, and that of the last durable one.
+    pub txg: u64,
+    pub durable: u64,
+    /// Rows changed in the open txg, and the memory that they take.
+    pub open_rows: u64,
+    pub open_bytes: u64,
     pub txgs: u64,
     pub rows_synced: u64,
+    pub bytes_synced: u64,
     pub txg_retries: u64,
+    /// How long txgs took from their closing until they were durable.
+    pub txg_sync: HistogramStats,
     pub reaped: u64,
     pub segments_deleted: u64,
     pub segments_compacted: u64,
@@ -144,6 +155,8 @@ struct Counters {
     pending: AtomicU64,
     txgs: AtomicU64,
     rows_synced: AtomicU64,
+    bytes_synced: AtomicU64,
+    txg_sync: Histogram,
     reaped: AtomicU64,
     segments_deleted: AtomicU64,
     segments_compacted: AtomicU64,
@@ -210,7 +223,17 @@ impl Mdt {
 
     pub fn stats(&self) -> Stats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (txg, open_rows, open_bytes) = {
+            let op = self.op.lock();
+            (op.txg.0, op.rows as u64, op.bytes)
+        };
         Stats {
+            txg,
+            durable: self.engine.durable().0,
+            open_rows,
+            open_bytes,
+            bytes_synced: of(&self.counters.bytes_synced),
+            txg_sync: self.counters.txg_sync.snapshot(),
             ready: of(&self.counters.ready),
             pending: of(&self.counters.pending),
             database_reads: of(&self.db.reads),

@@ -150,6 +150,7 @@ impl Mdt {
     /// Closes the open txg and makes it durable. `false` when that can never happen.
     pub(crate) async fn sync_open_txg(&self) -> bool {
         let Some(txg) = self.close_txg() else { return true };
+        let closed = self.clock.monotonic();
         point::pass(Point::TxgClosed);
         let changes = self.rows.changes(txg);
         self.counters.rows_synced.fetch_add(changes.len() as u64, Ordering::Relaxed);
@@ -176,6 +177,7 @@ impl Mdt {
         point::pass(Point::TxgWritten);
         self.rows.retire(txg);
         self.counters.txgs.fetch_add(1, Ordering::Relaxed);
+        self.counters.txg_sync.record(self.clock.monotonic().saturating_sub(closed));
         self.engine.progress.send_modify(|progress| {
             progress.durable = txg;
             progress.error = None;
@@ -194,7 +196,7 @@ impl Mdt {
         self.rows.apply(txg, own);
         op.txg = txg.next();
         op.rows = 0;
-        op.bytes = 0;
+        self.counters.bytes_synced.fetch_add(std::mem::take(&mut op.bytes), Ordering::Relaxed);
         self.rows.advance(op.txg);
         Some(txg)
     }

@@ -25,7 +25,7 @@ impl Shares {
 }
 
 /// Memory for records in use, and the most that each part may take; in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MemoryUse {
     /// Records, those of streams among them.
     pub arc: u64,

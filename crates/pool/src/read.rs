@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tarn_base::block::flag;
 use tarn_base::sabotage::{self, Sabotage};
-use tarn_base::{BlockPtr, Checksum, Compression, SegmentId};
+use tarn_base::{BlockPtr, Checksum, Compression, SegmentId, job};
 
 /// Most bytes that are fetched needlessly between two records of one GET.
 const GAP: u32 = 16 << 10;
@@ -176,7 +176,7 @@ impl Pool {
             };
             async move {
                 // Several runs are spread over the threads, so that unpacking one does not delay another.
-                if alone { Ok(fetch.await) } else { tokio::spawn(fetch).await }
+                if alone { Ok(fetch.await) } else { tokio::spawn(job::carried(fetch)).await }
             }
         });
         let mut first_error = None;

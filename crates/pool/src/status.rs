@@ -5,7 +5,7 @@ use crate::pool::Space;
 use crate::text::format_time;
 use crate::vdev::{Vdev, VdevState};
 use crate::{Pool, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tarn_bucket::StatsSnapshot;
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
 
 /// State of a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PoolState {
     Online,
@@ -40,7 +40,7 @@ impl std::fmt::Display for PoolState {
 }
 
 /// One vdev in a [`PoolStatus`].
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VdevStatus {
     pub id: VdevId,
     pub guid: VdevGuid,
@@ -62,7 +62,7 @@ pub struct VdevStatus {
 }
 
 /// A bucket that fails.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutageStatus {
     /// Milliseconds since 1970.
     pub since_ms: i64,
@@ -90,7 +90,7 @@ impl OutageStatus {
 }
 
 /// What `pool status` and `pool iostat` show.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PoolStatus {
     pub name: String,
     pub guid: PoolGuid,

@@ -31,7 +31,7 @@ const WHOLE: u64 = 1 << 20;
 const WHOLE_MAX: u64 = 64 << 20;
 
 /// How a vdev does, in zpool's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum VdevState {
     Online,

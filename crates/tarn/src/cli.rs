@@ -40,6 +40,7 @@ pub enum Verb {
     Umount(verbs::umount::Args),
     Check(verbs::check::Args),
     Stats(verbs::stats::Args),
+    Cost(verbs::cost::Args),
     Completions(verbs::completions::Args),
     Version(verbs::version::Args),
     Man(verbs::man::Args),
@@ -64,6 +65,7 @@ impl Verb {
             Verb::Umount(args) => args.run(&context()?),
             Verb::Check(args) => args.run(&context()?),
             Verb::Stats(args) => args.run(&context()?),
+            Verb::Cost(args) => args.run(&context()?),
             Verb::Node(args) => args.run(&context()?),
         }
     }
@@ -144,6 +146,11 @@ mod tests {
             "tarn unmount tank/a",
             "tarn check --data tank --json",
             "tarn stats tank",
+            "tarn stats -v tank/home 2 5",
+            "tarn stats --jobs -H -p -o name,get /mnt",
+            "tarn stats --raw tank",
+            "tarn cost -v --internet tank",
+            "tarn cost --jobs --prices p.json --json tank",
             "tarn completions bash",
             "tarn version",
         ] {

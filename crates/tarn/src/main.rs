@@ -23,6 +23,7 @@ mod properties;
 mod size;
 mod state;
 mod table;
+mod telemetry;
 mod verbs;
 mod wiring;
 

@@ -3,7 +3,9 @@
 use crate::control::MountRequest;
 use crate::error::usage;
 use crate::size;
+use crate::telemetry;
 use anyhow::Result;
+use tarn_access::fuse::JobId;
 
 /// Options that fstab lines carry for others to read.
 const IGNORED: &[&str] = &[
@@ -29,7 +31,8 @@ const IGNORED: &[&str] = &[
 ];
 
 const KNOWN: &str = "ro, allow_other, noatime, atime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec, \
-                     read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, nonempty";
+                     read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, metrics=[ADDRESS:]PORT, \
+                     jobid=off|comm.uid|env:NAME|cgroup|TEXT, nonempty";
 
 /// A size of fewer bytes was meant in another unit.
 pub const SIZE_MIN: u64 = 4096;
@@ -64,6 +67,11 @@ pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
             ("hybrid_io", Some("off")) => out.hybrid_io = Some(u64::MAX),
             ("hybrid_io", _) => out.hybrid_io = Some(size()?),
             ("memory", _) => out.memory = Some(size()?),
+            ("jobid", Some(how)) => {
+                how.parse::<JobId>().map_err(usage)?;
+                out.job_id = Some(how.to_string());
+            }
+            ("metrics", Some(at)) => out.metrics = Some(telemetry::address(at)?),
             _ if name.starts_with("x-") || name.starts_with("comment") || IGNORED.contains(&name) => {}
             _ if sloppy => {}
             _ => return Err(usage(format!("mount option '{option}' is unknown: there are {KNOWN}"))),
@@ -90,6 +98,10 @@ mod tests {
         assert_eq!(read("hybrid_io=64M").unwrap().hybrid_io, Some(64 << 20));
         assert_eq!((all.read_ahead, all.memory), (Some(4 << 20), Some(1 << 30)));
         assert_eq!(read("strictatime").unwrap().relatime, Some(false));
+        assert_eq!(read("metrics=9123").unwrap().metrics, Some("127.0.0.1:9123".parse().unwrap()));
+        assert_eq!(read("jobid=env:SLURM_JOB_ID").unwrap().job_id.as_deref(), Some("env:SLURM_JOB_ID"));
+        assert!(read("jobid").is_err() && read("jobid=env:").unwrap_err().to_string().contains("env:NAME"));
+        assert!(read("metrics").is_err() && read("metrics=here").is_err());
     }
 
     #[test]

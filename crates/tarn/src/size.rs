@@ -54,6 +54,17 @@ fn scaled(n: u64, base: u64) -> String {
     format!("{value:.0}{}", UNITS[unit])
 }
 
+/// A price in billionths, to the cent where there are cents: `0`, `0.0004`, `12.34`.
+pub fn money(n: u64) -> String {
+    match n {
+        0 => "0".into(),
+        1..10_000_000 => {
+            format!("{:.6}", n as f64 / 1e9).trim_end_matches('0').trim_end_matches('.').to_string()
+        }
+        _ => format!("{:.2}", n as f64 / 1e9),
+    }
+}
+
 /// A latency in nanoseconds as `zpool iostat -l` shows it: `950ns`, `12us`, `3ms`, `1.50s`; `-` for none.
 pub fn nanoseconds(n: u64) -> String {
     match n {
@@ -105,6 +116,10 @@ mod tests {
         }
         assert_eq!(count(7), "7");
         assert_eq!(count(1536), "1.50K");
+        assert_eq!(
+            (money(0), money(400_000), money(12_344_000_000)),
+            ("0".into(), "0.0004".into(), "12.34".into())
+        );
         assert_eq!(nanoseconds(0), "-");
         assert_eq!(nanoseconds(1_500_000), "1ms");
         assert_eq!(nanoseconds(2_500_000_000), "2.50s");

@@ -16,6 +16,8 @@ pub enum Cell {
     Count(u64),
     /// 0 to 100.
     Percent(u64),
+    /// A price, in billionths of the currency's unit.
+    Money(u64),
     /// A latency in nanoseconds; 0 is none.
     Nanos(u64),
     /// A moment in milliseconds since 1970.
@@ -35,6 +37,8 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Bytes(n) | Cell::Count(n) | Cell::Nanos(n) if exact => n.to_string(),
             Cell::Percent(n) if exact => n.to_string(),
+            Cell::Money(n) if exact => format!("{}.{:09}", n / 1_000_000_000, n % 1_000_000_000),
+            Cell::Money(n) => size::money(*n),
             Cell::Bytes(n) => size::bytes(*n),
             Cell::Count(n) => size::count(*n),
             Cell::Percent(n) => format!("{n}%"),
@@ -49,6 +53,7 @@ impl Cell {
         match self {
             Cell::Text(text) => json!(text),
             Cell::Bytes(n) | Cell::Count(n) | Cell::Percent(n) | Cell::Nanos(n) => json!(n),
+            Cell::Money(n) => json!(*n as f64 / 1e9),
             Cell::Time(ms) => json!(ms / 1000),
             Cell::None => Value::Null,
         }

@@ -888,6 +888,12 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::ENOSYS);
     }
 
+    /// tarn: A request came. Called on its thread before the method that answers it.
+    fn received(&self, _req: &Request) {}
+
+    /// tarn: The method that answers the request has returned, on the same thread.
+    fn handled(&self, _req: &Request) {}
+
     /// tarn: The process that waits for the reply to `_unique` got a signal. The filesystem may answer that request
     /// with `EINTR`, or ignore this. It may come before the request itself, or after the reply. There is no reply.
     fn interrupt(&self, _req: &Request, _unique: RequestId) {}

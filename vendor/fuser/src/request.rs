@@ -57,7 +57,12 @@ impl<'a> RequestWithSender<'a> {
     /// request and sends back the returned reply to the kernel
     pub(crate) fn dispatch<FS: Filesystem>(&self, se: &SessionEventLoop<FS>) {
         debug!("{} thread={}", self.request, se.thread_name);
-        match self.dispatch_req(se) {
+        // tarn: for who counts requests
+        let filesystem = se.filesystem.fs.as_ref();
+        filesystem.inspect(|fs| fs.received(self.request_header()));
+        let dispatched = self.dispatch_req(se);
+        filesystem.inspect(|fs| fs.handled(self.request_header()));
+        match dispatched {
             Ok(Some(resp)) => self.reply::<ReplyRaw>().send_ll(&resp),
             Ok(None) => {}
             Err(errno) => self.reply::<ReplyRaw>().send_ll(&ResponseErrno(errno)),

@@ -33,6 +33,12 @@ impl Request {
         self.header.gid
     }
 
+    /// tarn: Returns the number of the operation in the kernel's protocol
+    #[inline]
+    pub fn opcode(&self) -> u32 {
+        self.header.opcode
+    }
+
     /// Returns the pid of this request
     #[inline]
     pub fn pid(&self) -> u32 {

@@ -1,11 +1,12 @@
 //! From the client's answers to the kernel's replies: the one way for all operations.
 
+use super::counters::{Counters, Timer};
 use super::errno::errno;
 use super::interrupt::{Interrupts, is_dying};
 use fuser::{Errno, Request};
 use std::sync::Arc;
 use std::time::Duration;
-use tarn_base::{Answer, FsError};
+use tarn_base::{Answer, FsError, job};
 use tokio::runtime::Handle as Runtime;
 
 /// How often a wait looks whether its process, which had some signal before, is dying.
@@ -59,6 +60,7 @@ pub(super) enum Signals {
 pub(super) struct Waits {
     pub(super) runtime: Runtime,
     pub(super) interrupts: Arc<Interrupts>,
+    pub(super) counters: Arc<Counters>,
 }
 
 impl Waits {
@@ -91,12 +93,15 @@ impl Waits {
         T: Send + 'static,
         R: Refuse,
     {
+        let timer = self.counters.timer();
         let future = match answer {
-            Answer::Ready(result) => return settle(result, reply, send),
-            Answer::Pending(future) => future,
+            Answer::Ready(result) => return settle(result, reply, send, timer),
+            // It goes on to work for whoever asked.
+            Answer::Pending(future) => job::carried(future),
         };
+        let timer = timer.map(Timer::waits);
         if signals == Signals::Ignore {
-            self.runtime.spawn(async move { settle(future.await, reply, send) });
+            self.runtime.spawn(async move { settle(future.await, reply, send, timer) });
             return;
         }
         let Caller { unique, thread } = caller.into();
@@ -105,20 +110,20 @@ impl Waits {
             let mut future = future;
             tokio::select! {
                 biased;
-                result = &mut future => return settle(result, reply, send),
+                result = &mut future => return settle(result, reply, send, timer),
                 () = watch.interrupted() => {}
             }
             if signals == Signals::GiveUp {
                 drop(future);
-                return reply.refuse(Errno::EINTR);
+                return settle(Err(FsError::Interrupted), reply, send, timer);
             }
             // The kernel tells of the first signal only, and that may have been a harmless one.
             while !is_dying(thread) {
                 if let Ok(result) = tokio::time::timeout(DYING_CHECK, &mut future).await {
-                    return settle(result, reply, send);
+                    return settle(result, reply, send, timer);
                 }
             }
-            reply.refuse(Errno::EINTR);
+            settle(Err(FsError::Interrupted), reply, send, timer);
             // Nobody waits for the result any more, but it must not stop half-way.
             if let Ok(value) = future.await {
                 undo(value);
@@ -127,7 +132,8 @@ impl Waits {
     }
 }
 
-fn settle<T, R: Refuse>(result: Result<T, FsError>, reply: R, send: impl FnOnce(R, T)) {
+fn settle<T, R: Refuse>(result: Result<T, FsError>, reply: R, send: impl FnOnce(R, T), timer: Option<Timer>) {
+    let refused = result.is_err();
     match result {
         Ok(value) => send(reply, value),
         Err(error) => {
@@ -136,6 +142,9 @@ fn settle<T, R: Refuse>(result: Result<T, FsError>, reply: R, send: impl FnOnce(
             }
             reply.refuse(errno(&error));
         }
+    }
+    if let Some(timer) = timer {
+        timer.end(refused);
     }
 }
 

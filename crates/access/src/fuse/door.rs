@@ -2,6 +2,7 @@
 
 use super::answer::{Signals, Waits, or_else, then};
 use super::convert::*;
+use super::jobs::Tagger;
 use super::listing::{Entry, list, list_names};
 use super::locks::{Asked, LockBook};
 use super::reply::{GENERATION, Ttl, goes_direct, open_flags, passes_once, send_read, send_sized};
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tarn_base::posix::{Attr, FileKind, NewNode, SetAttr, mode};
-use tarn_base::{Answer, Clock, FsError, SystemClock};
+use tarn_base::{Answer, Clock, FsError, SystemClock, job};
 use tarn_client::{Client, Handle, OpenMode};
 
 /// Most bytes that one copy can report in its reply, in whole pages.
@@ -36,6 +37,8 @@ pub(super) struct Door {
     pub entry_ttl: Duration,
     pub clock: SystemClock,
     pub locks: LockBook,
+    /// Tells jobs apart, if anybody wants that.
+    pub tagger: Option<Tagger>,
 }
 
 impl Door {
@@ -86,6 +89,20 @@ impl Filesystem for Door {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         super::mount::negotiate(self.negotiation, config);
         Ok(())
+    }
+
+    fn received(&self, request: &Request) {
+        let now = self.waits.counters.received(request.opcode());
+        if let Some(tagger) = &self.tagger {
+            let job = tagger.job(request, now);
+            job.operation(now.as_millis() as u64);
+            job::set_current(Some(job));
+        }
+    }
+
+    fn handled(&self, _request: &Request) {
+        self.waits.counters.handled();
+        job::set_current(None);
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

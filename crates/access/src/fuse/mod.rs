@@ -14,6 +14,10 @@
 //! client says that the data version does; the kernel itself drops those that truncation, punching and copying
 //! make wrong. There is no write-back cache in the kernel: it would own size and times.
 //!
+//! # Counting
+//! Each request is counted by its operation, with the time until it was answered (`counters`), and with the job
+//! that it belongs to (`jobs`).
+//!
 //! # Signals
 //! A process that waits in the kernel for an answer cannot be killed. The kernel tells of signals
 //! (`FUSE_INTERRUPT`): a wait for a lock ends at any signal, other waits end when the process is dying
@@ -25,10 +29,12 @@
 
 mod answer;
 mod convert;
+mod counters;
 mod device;
 mod door;
 mod errno;
 mod interrupt;
+mod jobs;
 mod listing;
 mod locks;
 mod mount;
@@ -38,5 +44,7 @@ mod reply;
 mod tests;
 
 pub use convert::YOUNG_TTL;
+pub use counters::{FuseStats, OperationStats};
+pub use jobs::JobId;
 pub use mount::{MountError, MountOptions, Mounted, mount};
 pub use mounts::take_over;

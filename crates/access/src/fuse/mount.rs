@@ -1,9 +1,10 @@
 //! Mounting: what may be chosen, what the kernel is asked for, and the mount while it lasts.
 
 use super::answer::Waits;
+use super::counters::{Counters, FuseStats};
 use super::device::{self, Leaving};
 use super::door::{Door, Negotiation};
-use super::interrupt::Interrupts;
+use super::jobs::{JobId, Tagger};
 use super::locks::LockBook;
 use super::mounts::{mounted_at, resolve, take_over};
 use fuser::{Config, InitFlags, KernelConfig, Session, SessionACL};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tarn_base::SystemClock;
+use tarn_base::job::Jobs;
 use tarn_client::Client;
 use thiserror::Error;
 use tokio::runtime::Handle as Runtime;
@@ -85,6 +87,9 @@ pub struct MountOptions {
     pub attr_ttl: Duration,
     /// How long the kernel may keep names, and their absence. Default: 60 s.
     pub entry_ttl: Duration,
+    /// How requests are told apart by job, and where jobs are counted.
+    pub job_id: JobId,
+    pub jobs: Arc<Jobs>,
 }
 
 impl MountOptions {
@@ -106,6 +111,8 @@ impl MountOptions {
             hybrid_io: 1 << 30,
             attr_ttl: Duration::from_secs(60),
             entry_ttl: Duration::from_secs(60),
+            job_id: JobId::default(),
+            jobs: Arc::default(),
         }
     }
 }
@@ -156,6 +163,7 @@ pub struct Mounted {
     /// Out of the tree already: whatever is at the mountpoint now is somebody else's.
     detached: AtomicBool,
     runtime: Runtime,
+    counters: Arc<Counters>,
 }
 
 /// Mounts what `client` serves. The mountpoint must be an empty directory; one whose daemon died is taken over.
@@ -163,19 +171,21 @@ pub struct Mounted {
 pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Result<Mounted, MountError> {
     take_over(&options.mountpoint)?;
     let mountpoint = check_mountpoint(&options)?;
+    let counters = Arc::new(Counters::default());
     let door = Door {
         client,
-        waits: Waits { runtime: runtime.clone(), interrupts: Arc::new(Interrupts::default()) },
+        waits: Waits { runtime: runtime.clone(), interrupts: Arc::default(), counters: counters.clone() },
         negotiation: Negotiation { max_write: options.max_write, max_background: options.max_background },
         hybrid_io: options.hybrid_io,
         attr_ttl: options.attr_ttl,
         entry_ttl: options.entry_ttl,
         clock: SystemClock::default(),
         locks: LockBook::default(),
+        tagger: Tagger::new(options.job_id.clone(), options.jobs.clone(), runtime.clone()),
     };
     let device = device::mount(&mountpoint, &options)?;
     let (end, ended) = watch::channel(false);
-    let mounted = Mounted { mountpoint, ended, detached: AtomicBool::new(false), runtime };
+    let mounted = Mounted { mountpoint, ended, detached: AtomicBool::new(false), runtime, counters };
     let mut config = Config::default();
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = device::can_clone();
@@ -223,6 +233,11 @@ impl Mounted {
     /// Where, as an absolute path without links.
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
+    }
+
+    /// What the kernel asked so far.
+    pub fn stats(&self) -> FuseStats {
+        self.counters.snapshot()
     }
 
     /// Whether the mount is still in use; false once it has been unmounted, by whomever, and left by the last

@@ -1,7 +1,6 @@
 use super::answer::{Caller, Refuse, Signals, Waits, or_else, then};
 use super::convert::*;
 use super::errno::errno;
-use super::interrupt::Interrupts;
 use super::listing::{Entry, Listing};
 use fuser::{Errno, FileType, OpenFlags, RenameFlags, TimeOrNow};
 use std::sync::{Arc, mpsc};
@@ -216,7 +215,7 @@ impl Refuse for Report {
 }
 
 fn waits() -> Waits {
-    Waits { runtime: tokio::runtime::Handle::current(), interrupts: Arc::new(Interrupts::default()) }
+    Waits { runtime: tokio::runtime::Handle::current(), interrupts: Arc::default(), counters: Arc::default() }
 }
 
 /// This very thread, which is alive.

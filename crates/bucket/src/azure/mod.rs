@@ -10,12 +10,13 @@ use crate::environment::Environment;
 use crate::url::{AzureLocation, Location};
 use crate::web::answer::Answer;
 use crate::web::objects::{Objects, Service};
-use crate::web::{connector, innermost, once, options};
+use crate::web::{Counted, connector, innermost, once, options};
 use crate::{Error, Operation, Result};
 use credentials::Found;
 use object_store::azure::MicrosoftAzure;
 use object_store::client::{HttpClient, HttpConnector};
 use std::sync::Arc;
+use tarn_base::{Provider, Tally};
 
 /// What Azure has besides blobs.
 struct Azure {
@@ -34,16 +35,18 @@ pub fn open(location: &AzureLocation, environment: &Environment) -> Result<Objec
     let Found { builder, account, endpoint } = credentials::find(&url, location, environment)?;
     let client = options(&endpoint);
     let failed = |e: object_store::Error| Error::Config(format!("{url}: {}", innermost(&e)));
-    let http = connector().connect(&client).map_err(failed)?;
+    let tally = Arc::new(Tally::new(Provider::Azure));
+    let connector = connector(Counted::of_bucket(&tally, &location.container));
+    let http = connector.connect(&client).map_err(failed)?;
     let builder = builder
         .with_container_name(&location.container)
         .with_client_options(client)
-        .with_http_connector(connector())
+        .with_http_connector(connector)
         .with_retry(once());
     let store = Arc::new(builder.build().map_err(failed)?);
     let container = location.container.clone();
     let service = Azure { endpoint, account, container, store: store.clone(), http };
-    Ok(Objects::new(url, &location.prefix, store, Box::new(service)))
+    Ok(Objects::new(url, &location.prefix, store, Box::new(service), tally))
 }
 
 #[async_trait::async_trait]

@@ -6,7 +6,7 @@
 
 use crate::environment::Environment;
 use crate::url::GcsLocation;
-use crate::web::{self, connector, once, options};
+use crate::web::{self, Counted, connector, once, options};
 use crate::{Error, Result};
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, GoogleConfigKey};
 use serde::Deserialize;
@@ -58,7 +58,10 @@ pub(super) fn find(
         builder = builder.with_application_credentials(file.display().to_string());
     }
     let client = options(ENDPOINT);
-    let builder = builder.with_client_options(client).with_http_connector(connector()).with_retry(once());
+    let builder = builder
+        .with_client_options(client)
+        .with_http_connector(connector(Counted::nothing()))
+        .with_retry(once());
     // Its words may quote what they are about.
     let store = builder.build().map_err(|_| {
         Error::Config(format!(

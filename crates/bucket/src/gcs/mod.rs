@@ -19,7 +19,7 @@ use crate::store::every_page;
 use crate::url::{GcsLocation, Location};
 use crate::web::answer::Answer;
 use crate::web::body::collect;
-use crate::web::{connector, innermost, options};
+use crate::web::{Counted, connector, innermost, options};
 use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, key};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -28,6 +28,8 @@ use http::header::RANGE;
 use object_store::client::HttpConnector;
 use request::{Client, Place, Response};
 use std::ops::Range;
+use std::sync::Arc;
+use tarn_base::{Provider, Tally};
 
 /// Keys in one batch: the most that GCS takes.
 const BATCH: usize = 100;
@@ -40,20 +42,22 @@ pub struct GcsBucket {
     /// Ends in `/` unless it is empty.
     prefix: String,
     client: Client,
+    tally: Arc<Tally>,
 }
 
 /// Opens the bucket without asking it anything.
 pub fn open(location: &GcsLocation, environment: &Environment) -> Result<GcsBucket> {
     let url = Location::Gcs(location.clone()).url();
     let (credentials, endpoint) = credentials::find(&url, location, environment)?;
-    let http = connector().connect(&options(&endpoint));
+    let tally = Arc::new(Tally::new(Provider::Gcs));
+    let http = connector(Counted::all(&tally)).connect(&options(&endpoint));
     let http = http.map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
     let prefix = match location.prefix.as_str() {
         "" => String::new(),
         prefix => format!("{prefix}/"),
     };
     let client = Client { http, credentials, endpoint, bucket: location.bucket.clone() };
-    Ok(GcsBucket { url, prefix, client })
+    Ok(GcsBucket { url, prefix, client, tally })
 }
 
 impl GcsBucket {
@@ -238,6 +242,10 @@ impl Bucket for GcsBucket {
 
     async fn keeps(&self) -> Option<String> {
         keeps::find(self).await
+    }
+
+    fn tally(&self) -> Option<&Tally> {
+        Some(&self.tally)
     }
 }
 

@@ -18,7 +18,7 @@
 mod limit;
 mod stats;
 
-pub use stats::{HistogramStats, OperationStats, StatsSnapshot};
+pub use stats::{OperationStats, StatsSnapshot};
 
 use crate::environment::Environment;
 use crate::error::object;
@@ -37,6 +37,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tarn_base::{Charge, Provider, Tally};
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long a call may take, by default.
@@ -117,6 +118,8 @@ pub struct Guarded {
     failures_in_a_row: AtomicU64,
     last_error: Mutex<Option<(String, Instant)>>,
     stats: Stats,
+    /// Counts for a store that is asked without HTTP.
+    own: Tally,
 }
 
 impl std::fmt::Debug for Guarded {
@@ -144,7 +147,8 @@ impl Guarded {
             answered: AtomicU64::new(0),
             failures_in_a_row: AtomicU64::new(0),
             last_error: Mutex::new(None),
-            stats: Stats::new(),
+            stats: Stats::default(),
+            own: Tally::new(Provider::Local),
         };
         guarded.set_deadline(options.deadline);
         guarded.set_attempt(options.attempt);
@@ -210,6 +214,34 @@ impl Guarded {
             failures_in_a_row: self.failures_in_a_row.load(Relaxed),
             last_error: last_error.map(|(text, at)| (text, at.elapsed().as_millis() as u64)),
             operations,
+            errors: self.stats.errors(),
+            provider: self.tally().unwrap_or(&self.own).provider(),
+            charged: self.tally().unwrap_or(&self.own).snapshot(),
+        }
+    }
+
+    /// Counts the bytes of a body.
+    fn moved(&self, operation: Operation, bytes: u64) {
+        self.stats.of(operation).add_bytes(bytes);
+        match operation {
+            _ if self.tally().is_some() => {}
+            Operation::Get => self.own.received(bytes),
+            _ => self.own.sent_bytes(bytes),
+        }
+    }
+
+    /// Counts a request where the store itself does not.
+    fn charge(&self, operation: Operation) {
+        let charge = match operation {
+            Operation::Put | Operation::Create => Charge::Put,
+            Operation::List => Charge::List,
+            Operation::Get => Charge::Get,
+            Operation::Head => Charge::Head,
+            Operation::Delete => Charge::Delete,
+            Operation::Sync => return,
+        };
+        if self.tally().is_none() {
+            self.own.sent(charge, 0);
         }
     }
 
@@ -299,6 +331,7 @@ impl Guarded {
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let counted = self.stats.of(call.operation).begin(queued, call.attempts > 0);
+        self.charge(call.operation);
         let limit = match call.operation {
             // There is no second attempt to leave time for.
             Operation::Sync => until,
@@ -311,7 +344,10 @@ impl Guarded {
         let failed = result.as_ref().is_err_and(|error| !error.is_answer());
         counted.end(failed);
         match &result {
-            Err(error) if failed => *self.last_error.lock() = Some((error.to_string(), Instant::now())),
+            Err(error) if failed => {
+                self.stats.failed(error);
+                *self.last_error.lock() = Some((error.to_string(), Instant::now()));
+            }
             _ => self.heard(),
         }
         if matches!(result, Err(Error::NoSpace(_))) {
@@ -403,7 +439,7 @@ impl Bucket for Guarded {
             self.checked(key, range.clone(), body).await
         };
         let body = self.call(Operation::Get, key, get).await?;
-        self.stats.of(Operation::Get).add_bytes(body.len() as u64);
+        self.moved(Operation::Get, body.len() as u64);
         Ok(body)
     }
 
@@ -414,7 +450,7 @@ impl Bucket for Guarded {
             self.checked(key, 0..len, body).await
         };
         let body = self.call(Operation::Get, key, get).await?;
-        self.stats.of(Operation::Get).add_bytes(body.len() as u64);
+        self.moved(Operation::Get, body.len() as u64);
         Ok(body)
     }
 
@@ -430,7 +466,7 @@ impl Bucket for Guarded {
             }
         };
         let (body, size) = self.call(Operation::Get, key, get).await?;
-        self.stats.of(Operation::Get).add_bytes(body.len() as u64);
+        self.moved(Operation::Get, body.len() as u64);
         Ok((body, size))
     }
 
@@ -442,7 +478,7 @@ impl Bucket for Guarded {
     async fn put(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
         check(self.url(), key)?;
         self.call(Operation::Put, key, |_| self.inner.put(key, body.clone())).await?;
-        self.stats.of(Operation::Put).add_bytes(body_len(&body));
+        self.moved(Operation::Put, body_len(&body));
         Ok(())
     }
 
@@ -450,7 +486,7 @@ impl Bucket for Guarded {
         check(self.url(), key)?;
         let create = |repeated| self.create_or_find(key, body.clone(), repeated);
         self.call(Operation::Create, key, create).await?;
-        self.stats.of(Operation::Create).add_bytes(body_len(&body));
+        self.moved(Operation::Create, body_len(&body));
         Ok(())
     }
 
@@ -495,5 +531,9 @@ impl Bucket for Guarded {
 
     async fn keeps(&self) -> Option<String> {
         self.inner.keeps().await
+    }
+
+    fn tally(&self) -> Option<&Tally> {
+        self.inner.tally()
     }
 }

@@ -1,21 +1,17 @@
 //! What a vdev did: counters and histograms by kind of request.
 //!
-//! The hot path pays a few atomic additions and one short lock per request. Times are in microseconds, kept to
-//! two significant digits.
+//! A request pays a few atomic additions.
 
-use crate::Operation;
-use hdrhistogram::Histogram;
-use parking_lot::Mutex;
-use serde::Serialize;
+use crate::{Error, Operation};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tarn_base::{Histogram, HistogramStats, Provider, TallyStats};
 use tokio::time::Instant;
 
-/// Longest time that a histogram tells from a longer one, in microseconds: an hour.
-const LONGEST_US: u64 = 3_600_000_000;
-
 /// Counters of one kind of request.
+#[derive(Default)]
 pub(super) struct Counters {
     requests: AtomicU64,
     errors: AtomicU64,
@@ -24,33 +20,11 @@ pub(super) struct Counters {
     bytes: AtomicU64,
     in_flight: AtomicU64,
     waiting: AtomicU64,
-    times: Mutex<Times>,
-}
-
-struct Times {
-    latency: Histogram<u64>,
-    queue: Histogram<u64>,
-}
-
-fn histogram() -> Histogram<u64> {
-    // The bounds are constants that the constructor accepts.
-    Histogram::new_with_bounds(1, LONGEST_US, 2).unwrap_or_else(|e| unreachable!("{e}"))
+    latency: Histogram,
+    queue: Histogram,
 }
 
 impl Counters {
-    fn new() -> Counters {
-        Counters {
-            requests: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-            retries: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            in_flight: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
-            times: Mutex::new(Times { latency: histogram(), queue: histogram() }),
-        }
-    }
-
     /// A request goes out after `queued` in the queue. It counts as under way until the return is dropped.
     pub fn begin(&self, queued: Duration, retry: bool) -> InFlight<'_> {
         self.requests.fetch_add(1, Relaxed);
@@ -75,7 +49,6 @@ impl Counters {
     }
 
     fn snapshot(&self) -> OperationStats {
-        let times = self.times.lock();
         OperationStats {
             requests: self.requests.load(Relaxed),
             errors: self.errors.load(Relaxed),
@@ -84,8 +57,8 @@ impl Counters {
             bytes: self.bytes.load(Relaxed),
             in_flight: self.in_flight.load(Relaxed),
             waiting: self.waiting.load(Relaxed),
-            latency: HistogramStats::of(&times.latency),
-            queue: HistogramStats::of(&times.queue),
+            latency: self.latency.snapshot(),
+            queue: self.queue.snapshot(),
         }
     }
 }
@@ -110,10 +83,8 @@ impl InFlight<'_> {
     /// The store has answered, or has not.
     pub fn end(self, failed: bool) {
         self.counters.errors.fetch_add(u64::from(failed), Relaxed);
-        let microseconds = |time: Duration| (time.as_micros() as u64).clamp(1, LONGEST_US);
-        let mut times = self.counters.times.lock();
-        times.latency.saturating_record(microseconds(self.started.elapsed()));
-        times.queue.saturating_record(microseconds(self.queued));
+        self.counters.latency.record(self.started.elapsed());
+        self.counters.queue.record(self.queued);
     }
 }
 
@@ -124,15 +95,26 @@ impl Drop for InFlight<'_> {
 }
 
 /// Counters of every kind.
-pub(super) struct Stats([Counters; Operation::ALL.len()]);
+#[derive(Default)]
+pub(super) struct Stats {
+    operations: [Counters; Operation::ALL.len()],
+    errors: [AtomicU64; Error::KINDS.len()],
+}
 
 impl Stats {
-    pub fn new() -> Stats {
-        Stats(Operation::ALL.map(|_| Counters::new()))
+    pub fn of(&self, operation: Operation) -> &Counters {
+        &self.operations[operation as usize]
     }
 
-    pub fn of(&self, operation: Operation) -> &Counters {
-        &self.0[operation as usize]
+    /// A request failed.
+    pub fn failed(&self, error: &Error) {
+        let at = Error::KINDS.iter().position(|kind| *kind == error.kind());
+        at.map(|at| self.errors[at].fetch_add(1, Relaxed));
+    }
+
+    pub fn errors(&self) -> BTreeMap<String, u64> {
+        let count = |(kind, errors): (&&str, &AtomicU64)| (kind.to_string(), errors.load(Relaxed));
+        Error::KINDS.iter().zip(&self.errors).map(count).collect()
     }
 
     pub fn snapshot(&self) -> BTreeMap<Operation, OperationStats> {
@@ -141,7 +123,7 @@ impl Stats {
 }
 
 /// What a vdev did since it was opened. Plain data.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StatsSnapshot {
     pub url: String,
     /// Requests that may be under way at once.
@@ -157,10 +139,15 @@ pub struct StatsSnapshot {
     /// The last error of a request, and how many milliseconds ago.
     pub last_error: Option<(String, u64)>,
     pub operations: BTreeMap<Operation, OperationStats>,
+    /// Requests that failed, by the kind of error.
+    pub errors: BTreeMap<String, u64>,
+    pub provider: Provider,
+    /// What the store charges for: the requests that went out for the operations.
+    pub charged: TallyStats,
 }
 
 /// One kind of request. All numbers count from when the vdev was opened.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OperationStats {
     /// Requests sent to the store, repeated ones too.
     pub requests: u64,
@@ -180,42 +167,4 @@ pub struct OperationStats {
     pub latency: HistogramStats,
     /// How long requests waited for their turn.
     pub queue: HistogramStats,
-}
-
-/// A distribution of times, in microseconds.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct HistogramStats {
-    pub count: u64,
-    pub mean: f64,
-    pub min: u64,
-    pub p50: u64,
-    pub p90: u64,
-    pub p99: u64,
-    pub p999: u64,
-    pub max: u64,
-    /// Longest time in the bucket and how many fell into it; each bucket's bound is twice the one before. Empty
-    /// ones are left out.
-    pub buckets: Vec<(u64, u64)>,
-}
-
-impl HistogramStats {
-    fn of(histogram: &Histogram<u64>) -> HistogramStats {
-        if histogram.is_empty() {
-            return HistogramStats::default();
-        }
-        let buckets = histogram.iter_log(1, 2.0).filter(|step| step.count_since_last_iteration() > 0);
-        HistogramStats {
-            count: histogram.len(),
-            mean: histogram.mean(),
-            min: histogram.min(),
-            p50: histogram.value_at_quantile(0.5),
-            p90: histogram.value_at_quantile(0.9),
-            p99: histogram.value_at_quantile(0.99),
-            p999: histogram.value_at_quantile(0.999),
-            max: histogram.max(),
-            buckets: buckets
-                .map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
-                .collect(),
-        }
-    }
 }

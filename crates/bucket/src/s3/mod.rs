@@ -10,11 +10,12 @@ use crate::environment::Environment;
 use crate::url::{Location, S3Location};
 use crate::web::answer::Answer;
 use crate::web::objects::{Objects, Service};
-use crate::web::{connector, innermost, once, options};
+use crate::web::{Counted, connector, innermost, once, options};
 use crate::{Error, Operation, Result, UnfinishedUpload};
 use object_store::aws::AmazonS3;
 use object_store::client::{HttpClient, HttpConnector};
 use std::sync::Arc;
+use tarn_base::{Provider, Tally};
 
 /// What S3 has besides objects.
 struct S3 {
@@ -31,11 +32,13 @@ pub fn open(location: &S3Location, environment: &Environment) -> Result<Objects>
     let (builder, endpoint) = credentials::builder(&url, location, environment)?;
     let client = options(&endpoint);
     let failed = |e: object_store::Error| Error::Config(format!("{url}: {}", innermost(&e)));
-    let http = connector().connect(&client).map_err(failed)?;
-    let builder = builder.with_client_options(client).with_http_connector(connector()).with_retry(once());
+    let tally = Arc::new(Tally::new(Provider::S3));
+    let connector = connector(Counted::of_bucket(&tally, &location.bucket));
+    let http = connector.connect(&client).map_err(failed)?;
+    let builder = builder.with_client_options(client).with_http_connector(connector).with_retry(once());
     let store = Arc::new(builder.build().map_err(failed)?);
     let service = S3 { endpoint, store: store.clone(), http };
-    Ok(Objects::new(url, &location.prefix, store, Box::new(service)))
+    Ok(Objects::new(url, &location.prefix, store, Box::new(service), tally))
 }
 
 #[async_trait::async_trait]

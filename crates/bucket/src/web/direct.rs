@@ -5,6 +5,7 @@
 //! HTTP stays with the library: other requests, TLS, proxies, and answers in a shape that is not expected here,
 //! whose request is made again.
 
+use super::Counted;
 use crate::buffer::Buffer;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
@@ -33,8 +34,9 @@ const MEDIA: &str = "alt=media";
 const BODY_MAX: usize = 32 << 20;
 
 /// Makes clients that read objects directly and leave the rest to the library's.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Connector {
+    pub counted: Counted,
     pub connect_limit: Duration,
     pub request_limit: Duration,
     pub idle_limit: Duration,
@@ -43,11 +45,11 @@ pub(crate) struct Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let library = ReqwestConnector::default().connect(options)?;
+        let library = self.counted.client(ReqwestConnector::default().connect(options)?);
         if proxy_is_set() {
             return Ok(library);
         }
-        Ok(HttpClient::new(Client { library, limits: *self, idle: Mutex::default() }))
+        Ok(HttpClient::new(Client { library, limits: self.clone(), idle: Mutex::default() }))
     }
 }
 
@@ -112,7 +114,13 @@ impl Client {
                     Err(error) => return Some(Err(error)),
                 },
             };
-            match self.exchange(stream, host, &head).await {
+            let exchanged = self.exchange(stream, host, &head).await;
+            match &exchanged {
+                Err(Trouble::Stale(_)) if !fresh => {}
+                Ok(response) => self.limits.counted.exchanged(request, Some(response)),
+                Err(_) => self.limits.counted.exchanged(request, None),
+            }
+            match exchanged {
                 Ok(response) => return Some(Ok(response)),
                 Err(Trouble::Stale(_)) if !fresh => {}
                 Err(Trouble::Stale(error)) => return Some(Err(broken(error))),
@@ -320,6 +328,7 @@ mod tests {
     fn client() -> HttpClient {
         let second = Duration::from_secs(1);
         let connector = Connector {
+            counted: Counted::nothing(),
             connect_limit: second,
             request_limit: second,
             idle_limit: second,

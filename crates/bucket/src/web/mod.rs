@@ -7,10 +7,12 @@
 pub(crate) mod answer;
 pub(crate) mod ask;
 pub(crate) mod body;
+mod counted;
 mod direct;
 pub(crate) mod objects;
 pub(crate) mod xml;
 
+pub(crate) use counted::Counted;
 pub(crate) use direct::{Connector, parses_head};
 use object_store::{ClientOptions, RetryConfig};
 use std::time::Duration;
@@ -36,8 +38,9 @@ pub(crate) fn options(endpoint: &str) -> ClientOptions {
 }
 
 /// What makes the clients: see [`direct`].
-pub(crate) fn connector() -> Connector {
+pub(crate) fn connector(counted: Counted) -> Connector {
     Connector {
+        counted,
         connect_limit: CONNECT_LIMIT,
         request_limit: REQUEST_LIMIT,
         idle_limit: IDLE_LIMIT,

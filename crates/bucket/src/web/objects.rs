@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tarn_base::Tally;
 
 /// A body of more bytes than this is written in parts.
 const MULTIPART_ABOVE: u64 = 16 << 20;
@@ -61,6 +62,7 @@ pub struct Objects {
     prefix: String,
     store: Arc<dyn Store>,
     service: Box<dyn Service>,
+    tally: Arc<Tally>,
     /// What uploads in parts that are under way are for.
     live: Arc<Mutex<Vec<Path>>>,
 }
@@ -72,9 +74,10 @@ impl Objects {
         prefix: &str,
         store: Arc<dyn Store>,
         service: Box<dyn Service>,
+        tally: Arc<Tally>,
     ) -> Objects {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        Objects { url, prefix, store, service, live: Arc::default() }
+        Objects { url, prefix, store, service, tally, live: Arc::default() }
     }
 
     /// The name of the bucket for messages, and the prefix of all its keys.
@@ -338,5 +341,9 @@ impl Bucket for Objects {
 
     async fn keeps(&self) -> Option<String> {
         self.service.keeps(&self.url).await
+    }
+
+    fn tally(&self) -> Option<&Tally> {
+        Some(&self.tally)
     }
 }

@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tarn_base::FsError;
+use tarn_base::{FsError, job};
 use tokio::sync::Notify;
 
 /// Segments in flight to each vdev, and to all together at most.
@@ -219,7 +219,8 @@ impl Client {
             self.flush.short_flights.fetch_add(1, Ordering::AcqRel);
         }
         let client = self.clone();
-        self.options.runtime.spawn(async move {
+        let writer = flight.files.last().and_then(|file| file.inode.state.lock().writer.clone());
+        self.options.runtime.spawn(job::for_job(writer, async move {
             // The failure is noted in every file of the flight, for whoever asks there.
             let outcome = client.fly(flight).await;
             client.pause_after(outcome.err());
@@ -228,7 +229,7 @@ impl Client {
             }
             client.flush.flights.fetch_sub(1, Ordering::AcqRel);
             client.flush.kick.notify_one();
-        });
+        }));
     }
 
     fn pause_after(&self, error: Option<FsError>) {

@@ -10,9 +10,11 @@ pub mod wire;
 pub use client::{Door, Reach, ask, find, follow, wait_released};
 
 use crate::progress::Progress;
+use crate::telemetry::Sample;
 use report::{CheckReport, DatasetReport, HistoryEntry, MountReport, PoolReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Both ends must be of the same version.
@@ -47,7 +49,7 @@ pub enum Request {
     History,
     /// [`Reply::Mounts`].
     Mounts,
-    /// Counters of everything, for people who debug: [`Reply::Stats`].
+    /// All counters: [`Reply::Stats`].
     Stats,
     /// [`Reply::Added`].
     AddVdevs {
@@ -143,6 +145,10 @@ pub struct MountRequest {
     pub hybrid_io: Option<u64>,
     /// Bytes for caches and dirty data; counts when the mount starts the node.
     pub memory: Option<u64>,
+    /// Where scrapes of metrics are answered.
+    pub metrics: Option<SocketAddr>,
+    /// How jobs are told apart: see [`tarn_access::fuse::JobId`].
+    pub job_id: Option<String>,
     /// Mount over a directory that is not empty.
     pub overlay: bool,
 }
@@ -209,5 +215,5 @@ pub enum Reply {
     Mounts(Vec<MountReport>),
     Destroyed(Vec<String>),
     Check(CheckReport),
-    Stats(serde_json::Value),
+    Stats(Box<Sample>),
 }

@@ -1,7 +1,7 @@
 //! How much memory a node may use, and for what: the one place where it is divided, and where what is in use is
 //! added up. The parts divide their own further (`Shares` in the pool and in the metadata target).
 
-use serde_json::{Value, json};
+use crate::telemetry::MemorySample;
 
 /// Bytes for each purpose. They add up to what was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,24 +52,21 @@ pub struct Part {
 }
 
 /// What memory is used for now: parts of one name are added up.
-pub fn report(memory: &Memory, parts: Vec<Part>) -> Value {
+pub fn report(memory: &Memory, parts: Vec<Part>) -> MemorySample {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mut by_name = serde_json::Map::new();
-    let mut all = 0;
+    let mut out = MemorySample {
+        limit: memory.total,
+        resident: kilobytes(&status, "VmRSS:"),
+        resident_peak: kilobytes(&status, "VmHWM:"),
+        ..MemorySample::default()
+    };
     for Part { name, used, limit } in parts {
-        all += used.unwrap_or(0);
-        let before = by_name.get(name).cloned().unwrap_or(json!({ "used": 0, "limit": 0 }));
-        let sum = |field: &str, more: u64| before[field].as_u64().unwrap_or(0) + more;
-        let used = used.map(|used| sum("used", used));
-        by_name.insert(name.into(), json!({ "used": used, "limit": sum("limit", limit) }));
+        out.used += used.unwrap_or(0);
+        let part = out.parts.entry(name.to_string()).or_default();
+        part.used = used.map(|used| part.used.unwrap_or(0) + used);
+        part.limit += limit;
     }
-    json!({
-        "limit": memory.total,
-        "used": all,
-        "resident": kilobytes(&status, "VmRSS:"),
-        "resident_peak": kilobytes(&status, "VmHWM:"),
-        "parts": by_name,
-    })
+    out
 }
 
 /// A quarter of the memory that this process may use, from 128 MiB to 4 GiB.
@@ -107,9 +104,9 @@ mod tests {
         let part = |name, used, limit| Part { name, used, limit };
         let parts = vec![part("rows", Some(3), 10), part("rows", Some(4), 10), part("tables", None, 5)];
         let shown = report(&Memory::split(LEAST), parts);
-        assert_eq!((&shown["used"], &shown["limit"]), (&json!(7), &json!(LEAST)));
-        assert_eq!(shown["parts"]["rows"], json!({ "used": 7, "limit": 20 }));
-        assert_eq!(shown["parts"]["tables"], json!({ "used": null, "limit": 5 }));
-        assert!(shown["resident_peak"].as_u64() >= shown["resident"].as_u64());
+        assert_eq!((shown.used, shown.limit), (7, LEAST));
+        assert_eq!((shown.parts["rows"].used, shown.parts["rows"].limit), (Some(7), 20));
+        assert_eq!((shown.parts["tables"].used, shown.parts["tables"].limit), (None, 5));
+        assert!(shown.resident.is_some() && shown.resident_peak >= shown.resident);
     }
 }

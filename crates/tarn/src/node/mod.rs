@@ -27,6 +27,7 @@ mod pool;
 mod remount;
 pub mod start;
 pub mod takeover;
+mod telemetry;
 
 pub use memory::{Memory, Part};
 
@@ -34,12 +35,14 @@ use crate::control::{Call, Reply, Request, VERSION};
 use crate::error::Closing;
 use crate::progress::Sink;
 use crate::state::{KnownPool, PoolLock, StateDir};
+use crate::telemetry::Endpoint;
 use crate::wiring::{self, Dataset};
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tarn_base::DatasetId;
+use tarn_base::job::Jobs;
 use tarn_pool::{HostId, Pool};
 use tokio::sync::watch;
 
@@ -83,6 +86,9 @@ pub struct Node {
     phase: watch::Sender<Phase>,
     /// How far flushing has come at the end, for those who wait for it.
     closing: answer::Latest,
+    /// Where scrapes are answered.
+    metrics: Mutex<Option<Endpoint>>,
+    jobs: Arc<Jobs>,
     _lock: PoolLock,
 }
 
@@ -113,6 +119,8 @@ impl Node {
             mounts: Mutex::default(),
             phase: watch::Sender::new(Phase::Serving),
             closing: answer::Latest::default(),
+            metrics: Mutex::default(),
+            jobs: Arc::default(),
             _lock: lock,
         }))
     }
@@ -151,7 +159,7 @@ impl Node {
             Request::Datasets { usage } => self.datasets(usage).await,
             Request::History => self.history().await,
             Request::Mounts => Ok(Reply::Mounts(self.mount_reports())),
-            Request::Stats => self.stats().await,
+            Request::Stats => Ok(Reply::Stats(Box::new(self.sample()))),
             Request::AddVdevs { urls, force } => self.add_vdevs(urls, force).await,
             Request::SetPool { properties } => self.set_pool(properties).await,
             Request::ClearErrors => self.clear_errors(),

@@ -133,6 +133,10 @@ impl Node {
         plan: Vec<(DatasetConfig, PathBuf)>,
         options: MountRequest,
     ) -> Result<Reply> {
+        let new_metrics = match options.metrics {
+            Some(address) => self.serve_metrics(address).await?,
+            None => false,
+        };
         let mut done = Vec::new();
         for (row, dir) in plan {
             match self.mount_one(&row, &dir, &options).await {
@@ -143,6 +147,9 @@ impl Node {
                         undone.unwrap_or_else(|e| tracing::warn!("{e:#}"));
                     }
                     self.close_unmounted(&row, &Silent).await.unwrap_or_else(|e| tracing::warn!("{e:#}"));
+                    if new_metrics {
+                        *self.metrics.lock() = None;
+                    }
                     self.close_if_idle();
                     return Err(e);
                 }
@@ -164,8 +171,9 @@ impl Node {
         let mut values = properties::effective_all(&self.rows(), &row.name);
         options.lay_over(&mut values);
         dataset.set_properties(&values)?;
-        let fuse =
-            wiring::mount(&dataset, &row.name, dir, options, &values, self.settings.memory.requests()).await;
+        let door =
+            wiring::DoorSettings { requests: self.settings.memory.requests(), jobs: self.jobs.clone() };
+        let fuse = wiring::mount(&dataset, &row.name, dir, options, &values, door).await;
         let fuse =
             Arc::new(fuse.with_context(|| format!("cannot mount '{}' at {}", row.name, dir.display()))?);
         tracing::info!("mounted '{}' at {}", row.name, dir.display());

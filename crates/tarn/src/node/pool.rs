@@ -32,17 +32,6 @@ impl Node {
         Ok(Reply::History(wiring::history(&self.pool).await?))
     }
 
-    pub(super) async fn stats(&self) -> Result<Reply> {
-        let open: Vec<_> = self.open.lock().values().cloned().collect();
-        let datasets: BTreeMap<String, serde_json::Value> =
-            open.iter().map(|d| (d.name().to_string(), d.stats())).collect();
-        let pool = wiring::pool_stats(&self.pool)?;
-        let mut parts = wiring::pool_memory(&self.pool);
-        parts.extend(open.iter().flat_map(|dataset| dataset.memory()));
-        let memory = super::memory::report(&self.settings.memory, parts);
-        Ok(Reply::Stats(serde_json::json!({ "memory": memory, "pool": pool, "datasets": datasets })))
-    }
-
     pub(super) async fn add_vdevs(&self, urls: Vec<String>, force: bool) -> Result<Reply> {
         let _admin = self.admin.lock().await;
         self.check_serving()?;

@@ -3,7 +3,9 @@
 pub mod bucket;
 pub mod check;
 pub mod completions;
+pub mod cost;
 pub mod fs;
+pub mod interval;
 pub mod man;
 pub mod mount;
 pub mod node;

@@ -12,12 +12,15 @@ Returns when it is mounted; a process of its own goes on in the background and l
 the journal under systemd. Datasets below, whose mountpoint is inherited, are mounted below DIR.
 
 Options (-o): ro, allow_other, noatime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec,
-read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, nonempty. What fstab adds for others (defaults, _netdev, nofail,
+read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, metrics=[ADDRESS:]PORT (for Prometheus; on the loopback unless an
+address is given), jobid=off|comm.uid|env:NAME|cgroup|TEXT (how tarn stats --jobs tells jobs apart; comm.uid if not given),
+nonempty. What fstab adds for others (defaults, _netdev, nofail,
 x-...) is passed over.
 
 Example:
   tarn mount tank /mnt
-  tarn mount -o ro,read_ahead=8M tank/home /home")]
+  tarn mount -o ro,read_ahead=8M tank/home /home
+  tarn mount -o metrics=9123 tank /mnt            then http://127.0.0.1:9123/metrics")]
 pub struct Args {
     /// Stay in the foreground, and log to standard error
     #[arg(short = 'f')]

@@ -3,6 +3,7 @@
 use crate::control::report::{CheckedDataset, Usage};
 use crate::node::Part;
 use crate::progress::{Progress, Sink, Unit};
+use crate::telemetry::DatasetSample;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -201,12 +202,14 @@ impl Dataset {
     }
 
     /// Counters of client and metadata target.
-    pub fn stats(&self) -> serde_json::Value {
-        serde_json::json!({
-            "client": self.client.stats(),
-            "mdt": self.mdt.stats(),
-            "usage": self.mdt.usage(),
-        })
+    pub fn sample(&self) -> DatasetSample {
+        DatasetSample {
+            client: self.client.stats(),
+            mdt: self.mdt.stats(),
+            usage: self.mdt.usage(),
+            dirty_max: self.client.memory().dirty_max,
+            fuse: None,
+        }
     }
 }
 

@@ -2,12 +2,14 @@
 
 use super::Dataset;
 use crate::control::MountRequest;
+use crate::error::usage;
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tarn_access::fuse::{MountError, MountOptions, Mounted};
+use tarn_access::fuse::{FuseStats, JobId, MountError, MountOptions, Mounted};
+use tarn_base::job::Jobs;
 
 /// After the kernel has unmounted, the last requests come within this time, unless something is still open.
 const LAST_REQUESTS: Duration = Duration::from_secs(10);
@@ -28,22 +30,33 @@ pub struct FuseMount {
     mounted: Arc<Mounted>,
 }
 
-/// Mounts a dataset at `dir`. `values` are the properties that hold for it, what was asked for laid over them;
-/// `requests` is how many the kernel may send without anybody waiting for them.
+/// What a mount has of the node.
+pub struct DoorSettings {
+    /// Requests that the kernel may send without anybody waiting for them.
+    pub requests: u16,
+    /// Where jobs are counted.
+    pub jobs: Arc<Jobs>,
+}
+
+/// Mounts a dataset at `dir`. `values` are the properties that hold for it, what was asked for laid over them.
 pub async fn mount(
     dataset: &Arc<Dataset>,
     name: &str,
     dir: &Path,
     request: &MountRequest,
     values: &BTreeMap<String, String>,
-    requests: u16,
+    door: DoorSettings,
 ) -> Result<FuseMount> {
     let on = |property: &str| values.get(property).is_none_or(|v| v == "on");
     let mut options = MountOptions::new(dir, name);
     options.allow_other |= request.allow_other;
     options.read_only = request.read_only;
     options.nonempty = request.overlay;
-    options.max_background = requests;
+    options.max_background = door.requests;
+    options.jobs = door.jobs;
+    if let Some(how) = &request.job_id {
+        options.job_id = how.parse::<JobId>().map_err(usage)?;
+    }
     options.dev = on("devices");
     options.suid = on("setuid");
     options.exec = on("exec");
@@ -62,6 +75,11 @@ pub async fn mount(
 }
 
 impl FuseMount {
+    /// What the kernel asked so far.
+    pub fn stats(&self) -> FuseStats {
+        self.mounted.stats()
+    }
+
     /// Returns when the kernel has let go of the mount, whoever unmounted it.
     pub async fn ended(&self) {
         self.mounted.ended().await;

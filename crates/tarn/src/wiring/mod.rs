@@ -6,10 +6,10 @@ mod fuse;
 mod pool;
 
 pub use dataset::{Budget, Checking, Dataset, destroy_dataset};
-pub use fuse::{FuseMount, Leave, mount};
+pub use fuse::{DoorSettings, FuseMount, Leave, mount};
 pub use pool::{
     Created, Found, Importable, add_vdevs, create_pool, destroy_pool, export, history, import, log_history,
-    open_pool, pool_memory, pool_stats, release, report, scan, set_property, urls,
+    open_pool, pool_memory, release, report, scan, set_property, urls,
 };
 
 use tarn_base::{Clock, SystemClock};

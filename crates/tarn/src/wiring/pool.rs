@@ -7,7 +7,7 @@ use crate::state::KnownPool;
 use anyhow::Result;
 use serde::Serialize;
 use std::sync::Arc;
-use tarn_base::PoolGuid;
+use tarn_base::{HistogramStats, PoolGuid};
 use tarn_bucket::{Operation, StatsSnapshot};
 use tarn_pool::{CreateSpec, Error, FoundPool, HostId, ImportOptions, Pool, VdevStatus};
 
@@ -262,34 +262,24 @@ fn queue(stats: &StatsSnapshot, kinds: &[Operation]) -> QueueReport {
     }
 }
 
-/// Several kinds of requests as one: latencies are weighted by requests, percentiles are the worst.
+/// Several kinds of requests as one.
 fn io(stats: &StatsSnapshot, kinds: &[Operation]) -> IoReport {
     let mut out = IoReport::default();
-    let mut waited = 0.0;
+    let mut times = HistogramStats::default();
     for operation in kinds.iter().filter_map(|kind| stats.operations.get(kind)) {
         out.operations += operation.requests;
         out.bytes += operation.bytes;
-        waited += operation.latency.mean * operation.latency.count as f64;
-        out.p50_ns = out.p50_ns.max(operation.latency.p50 * 1000);
-        out.p99_ns = out.p99_ns.max(operation.latency.p99 * 1000);
+        times = times.and(&operation.latency);
     }
-    if out.operations > 0 {
-        out.mean_ns = (waited * 1000.0 / out.operations as f64) as u64;
-    }
+    out.mean_ns = times.mean_us() * 1000;
+    out.p50_ns = times.quantile_us(0.5) * 1000;
+    out.p99_ns = times.quantile_us(0.99) * 1000;
     out
 }
 
 /// A URL without its query, for columns.
 fn short(url: &str) -> String {
     url.split('?').next().unwrap_or(url).to_string()
-}
-
-/// Raw counters of every vdev, and of the ARC.
-pub fn pool_stats(pool: &Pool) -> Result<serde_json::Value> {
-    let memory = pool.memory();
-    let mut value = serde_json::to_value(pool.status())?;
-    value["arc"] = serde_json::json!({ "bytes": memory.arc, "limit": memory.arc_max });
-    Ok(value)
 }
 
 /// Memory in use for records, by purpose.

@@ -1,10 +1,10 @@
 use crate::context::Context;
 use crate::control::report::{IoReport, PoolReport, QueueReport, VdevReport};
-use crate::error::usage;
 use crate::table::{Cell, columns};
+use crate::verbs::interval::plan;
 use anyhow::Result;
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Show capacity, operations and bandwidth of pools and vdevs
 #[derive(Debug, clap::Args)]
@@ -45,39 +45,10 @@ pub struct Args {
     words: Vec<String>,
 }
 
-/// What the words after the flags say.
-#[derive(Debug, PartialEq)]
-struct Plan {
-    pools: Vec<String>,
-    interval: Option<Duration>,
-    count: Option<u64>,
-}
-
-fn plan(words: &[String]) -> Result<Plan> {
-    let names = words.iter().take_while(|w| w.parse::<f64>().is_err()).count();
-    let (pools, numbers) = words.split_at(names);
-    let seconds = |w: &String| {
-        let value = w.parse::<f64>().ok().filter(|v| (0.1..=86_400.0).contains(v));
-        value
-            .map(Duration::from_secs_f64)
-            .ok_or_else(|| usage(format!("'{w}': an interval is 0.1 to 86400 seconds")))
-    };
-    let number =
-        |w: &String| w.parse::<u64>().map_err(|_| usage(format!("'{w}': a count is a whole number")));
-    if let Some(extra) = numbers.get(2) {
-        return Err(usage(format!("'{extra}': nothing follows INTERVAL and COUNT")));
-    }
-    Ok(Plan {
-        pools: pools.to_vec(),
-        interval: numbers.first().map(seconds).transpose()?,
-        count: numbers.get(1).map(number).transpose()?,
-    })
-}
-
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let plan = plan(&self.words)?;
-        let pools = context.pool_names(&plan.pools)?;
+        let pools = context.pool_names(&plan.names)?;
         let take = || pools.iter().map(|p| context.pool_report(p)).collect::<Result<Vec<_>>>();
         let last = match (plan.interval, plan.count) {
             (None, _) => Some(1),
@@ -278,27 +249,11 @@ fn difference(now: &PoolReport, before: &PoolReport) -> PoolReport {
 mod tests {
     use super::*;
 
-    fn words(text: &str) -> Vec<String> {
-        text.split_whitespace().map(String::from).collect()
-    }
-
-    #[test]
-    fn names_come_before_numbers() {
-        let all = plan(&words("tank archive 0.5 3")).unwrap();
-        assert_eq!(all.pools, ["tank", "archive"]);
-        assert_eq!((all.interval, all.count), (Some(Duration::from_millis(500)), Some(3)));
-        assert_eq!(plan(&[]).unwrap(), Plan { pools: vec![], interval: None, count: None });
-        for bad in ["5 tank", "1 2 3", "0", "1 x", "1 2.5"] {
-            assert!(plan(&words(bad)).is_err(), "{bad}");
-        }
-    }
-
     #[test]
     fn queues_have_a_column_for_each_class_and_add_up() {
         let queues = [1, 2, 3, 4, 5].map(|n| QueueReport { requests: 100 * n, pending: n, active: 10 * n });
         let vdev = VdevReport { queues, ..VdevReport::default() };
         let pool = pool(1000, vec![vdev.clone(), vdev]);
-        let words: Vec<String> = words("");
         let args = Args {
             vdevs: false,
             latency: false,
@@ -308,7 +263,7 @@ mod tests {
             exact: true,
             skip_first: false,
             json: true,
-            words,
+            words: Vec::new(),
         };
         let row = args.row("tank", &total(&pool), 1.0, (0, None));
         let shown: serde_json::Value = serde_json::from_str(&args.render(&[row]).unwrap()).unwrap();
