@@ -10,6 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
 use tarn_base::HistogramStats;
 use tarn_bucket::guard::OperationStats;
+use tarn_pool::UNLIMITED;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -68,7 +69,9 @@ impl Page<'_> {
         let name = format!("tarn_{name}");
         let mut metric = self.encoder.encode_descriptor(&name, help, unit.as_ref(), MetricType::Gauge)?;
         for (labels, value) in &rows {
-            metric.encode_family(labels)?.encode_gauge(&(*value as f64))?;
+            // Space without a limit.
+            let value = if *value >= UNLIMITED / 2 { f64::INFINITY } else { *value as f64 };
+            metric.encode_family(labels)?.encode_gauge(&value)?;
         }
         Ok(())
     }

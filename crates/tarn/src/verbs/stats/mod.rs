@@ -6,6 +6,7 @@ mod screen;
 use crate::context::Context;
 use crate::control::{Reply, Request};
 use crate::error::usage;
+use crate::node::start::ask_running;
 use crate::table::{Cell, Style, Table, choose};
 use crate::telemetry::Sample;
 use crate::verbs::interval::plan;
@@ -77,7 +78,10 @@ impl Args {
         let plain = self.style.scripted || self.style.exact || self.style.json || self.columns.is_some();
         let live = !plain && std::io::stdout().is_terminal();
         let interval = plan.interval.or(live.then_some(LIVE));
-        let last = if interval.is_none() { Some(1) } else { plan.count };
+        // A pool that nobody serves does nothing, and would be opened anew for each page.
+        let served = ask_running(context, &target.pool, Request::Mounts)?.is_some();
+        let once = interval.is_none() || (plan.interval.is_none() && !served);
+        let last = if once { Some(1) } else { plan.count };
         let mut screen = live.then(screen::Screen::default);
         let mut before: Option<(Sample, Instant)> = None;
         let mut shown = 0;
@@ -152,7 +156,7 @@ fn target(context: &Context, name: &str) -> Result<Target> {
 }
 
 fn mounts(context: &Context, pool: &str) -> Result<Vec<control::report::MountReport>> {
-    Ok(match crate::node::start::ask_running(context, pool, Request::Mounts)? {
+    Ok(match ask_running(context, pool, Request::Mounts)? {
         Some(Reply::Mounts(mounts)) => mounts,
         _ => Vec::new(),
     })

@@ -42,7 +42,7 @@ pub fn page(now: &Sample, before: Option<&Sample>) -> String {
     };
     let hit = f.hit().map_or("-".into(), |hit| format!("{hit}%"));
     let pool = &now.pool;
-    let free = if pool.free > i64::MAX as u64 { "-".into() } else { bytes(pool.free) };
+    let free = if pool.free >= tarn_pool::UNLIMITED / 2 { "-".into() } else { bytes(pool.free) };
     let span = if before.is_some() { "" } else { "  since it was opened" };
     let mut out = format!(
         "{} {}  alloc {} free {}  {}{span}\n",
