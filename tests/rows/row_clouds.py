@@ -12,7 +12,7 @@ from hosts import other_host, hand_over, scan
 from load import Workers
 from refusal import Wrong, refuse
 from row_ownership import races
-from row_programs import crates
+from sample import SECRET, Sample, no_secrets
 from world import sync_all, wait_until
 
 
@@ -22,35 +22,16 @@ def striped(t, each=1):
     return t.world.pool(buckets=[url for server in servers for url in server.urls()]), servers
 
 
-def secrets(t, pool, *secrets):
-    """No secret may stand in what the host keeps."""
-    secrets = [secret.encode() for secret in secrets]
-    for folder, _, names in os.walk(pool.host.state):
-        for path in (os.path.join(folder, name) for name in names):
-            if os.path.isfile(path):
-                with open(path, "rb") as file:
-                    found = file.read()
-                for secret in secrets:
-                    t.check(secret not in found, f"a secret stands in {path}")
-
-
 @test("one pool over S3, GCS and Azure: copy a tree, mount cold, verify, check every byte, carry it to another host",
       limit=240, needs="pool")
 def stripe(t):
     pool, servers = striped(t)
     pool.mount()
-    source = os.path.join(t.scratch, "tree")
-    os.mkdir(source)
-    for crate in crates(t.pick(2, 40)):
-        shutil.copytree(crate, os.path.join(source, os.path.basename(crate)), symlinks=True)
-    tree.make_extras(os.path.join(source, "extras"), each=t.pick(20, 100))
-    tree.make_big(os.path.join(source, "big"), t.pick(96, 2048) << 20)
-    entries = tree.scan(source)
-    tree.copy(source, pool.mnt, entries)
+    sample = Sample(t, t.pick(2, 40), t.pick(96, 2048))
+    sample.copy(pool)
     pool.remount_cold()
-    wrong = tree.verify(source, pool.mnt, entries)
-    t.check(not wrong, f"{len(wrong)} names differ: {wrong[:3]}")
-    secrets(t, pool, "tarn-test-secret", pool.host.environment["AZURE_STORAGE_ACCOUNT_KEY"])
+    sample.verify(pool)
+    no_secrets(t, pool.host, SECRET, pool.host.environment["AZURE_STORAGE_ACCOUNT_KEY"])
     before = tree.manifest(pool.mnt)
     pool.umount()
     pool.host.tarn("check", "--data", "tank", limit=600)
@@ -64,7 +45,6 @@ def stripe(t):
     status = there.host.tarn("pool", "status", "tank").stdout
     t.check(all(word in status for word in ("s3://b01", "gs://b01", "az://b01")), "status does not show the buckets")
     hand_over(t, pool, there)
-    t.note(f"{len(entries)} names")
 
 
 @test("a server of three clouds is killed under load and comes back: work goes on, and nothing is lost",
@@ -114,7 +94,7 @@ def signature(t):
     shutil.rmtree(os.path.join(pool.mnt, "extras"))
     pool.umount()
     secret = dict(urllib.parse.parse_qsl(host.environment["AZURE_STORAGE_SAS_TOKEN"]))["sig"]
-    secrets(t, pool, secret, urllib.parse.quote(secret, safe=""))
+    no_secrets(t, pool.host, secret, urllib.parse.quote(secret, safe=""))
     # Rights that are missing are told one by one.
     host.environment["AZURE_STORAGE_SAS_TOKEN"] = azure.signature("b01", "rl")
     done = host.tarn("bucket", "check", azure.urls()[0], check=False)
