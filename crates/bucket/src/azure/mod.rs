@@ -9,6 +9,7 @@ mod keeps;
 use crate::environment::Environment;
 use crate::url::{AzureLocation, Location};
 use crate::web::answer::Answer;
+use crate::web::folder::Folder;
 use crate::web::objects::{Objects, Service};
 use crate::web::{connector, innermost, once, options};
 use crate::{Error, Operation, Result};
@@ -43,7 +44,7 @@ pub fn open(location: &AzureLocation, environment: &Environment) -> Result<Objec
     let store = Arc::new(builder.build().map_err(failed)?);
     let container = location.container.clone();
     let service = Azure { endpoint, account, container, store: store.clone(), http };
-    Ok(Objects::new(url, &location.prefix, store, Box::new(service)))
+    Ok(Objects::new(Folder::new(url, &location.prefix), store, Box::new(service)))
 }
 
 #[async_trait::async_trait]

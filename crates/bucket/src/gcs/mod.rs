@@ -19,8 +19,9 @@ use crate::store::every_page;
 use crate::url::{GcsLocation, Location};
 use crate::web::answer::Answer;
 use crate::web::body::collect;
+use crate::web::folder::Folder;
 use crate::web::{connector, innermost, options};
-use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, key};
+use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
@@ -36,9 +37,7 @@ const BATCHES_AT_ONCE: usize = 10;
 
 /// A bucket, or a folder of one, at Google Cloud Storage.
 pub struct GcsBucket {
-    url: String,
-    /// Ends in `/` unless it is empty.
-    prefix: String,
+    folder: Folder,
     client: Client,
 }
 
@@ -48,30 +47,13 @@ pub fn open(location: &GcsLocation, environment: &Environment) -> Result<GcsBuck
     let (credentials, endpoint) = credentials::find(&url, location, environment)?;
     let http = connector().connect(&options(&endpoint));
     let http = http.map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
-    let prefix = match location.prefix.as_str() {
-        "" => String::new(),
-        prefix => format!("{prefix}/"),
-    };
     let client = Client { http, credentials, endpoint, bucket: location.bucket.clone() };
-    Ok(GcsBucket { url, prefix, client })
+    Ok(GcsBucket { folder: Folder::new(url, &location.prefix), client })
 }
 
 impl GcsBucket {
     fn explain(&self, operation: Operation, key: &str, answer: &Answer) -> Error {
-        errors::explain(&errors::about(&self.url, &self.client.endpoint, operation, key), answer)
-    }
-
-    /// The object's name in the bucket.
-    fn name(&self, key: &str) -> Result<String> {
-        key::check(&self.url, key)?;
-        let full = format!("{}{key}", self.prefix);
-        key::check(&self.url, &full)?;
-        Ok(full)
-    }
-
-    fn key_of(&self, name: &str) -> Option<String> {
-        let key = name.strip_prefix(&self.prefix)?;
-        key::check(&self.url, key).ok().map(|()| key.to_string())
+        errors::explain(&errors::about(&self.folder.url, &self.client.endpoint, operation, key), answer)
     }
 
     /// The answer's JSON, read by `parse`, which gives nothing for what GCS would not say.
@@ -89,14 +71,14 @@ impl GcsBucket {
         };
         let text = text.map_err(|answer| self.explain(operation, key, &answer))?;
         parse(&text).ok_or_else(|| {
-            let (url, endpoint) = (&self.url, &self.client.endpoint);
+            let (url, endpoint) = (&self.folder.url, &self.client.endpoint);
             Error::Config(format!("{url}: what {endpoint} answers is not what GCS says: check the endpoint"))
         })
     }
 
     /// The answer to a GET of a range (`bytes=...`); `None` when the object has no byte in it.
     async fn ranged(&self, key: &str, range: String) -> Result<Option<Response>> {
-        let name = self.name(key)?;
+        let name = self.folder.name(key)?;
         match self.client.send(Method::GET, Place::Media(&name), &[(RANGE, range)], Vec::new()).await {
             Ok(response) if response.len() == 0 => Ok(None),
             Ok(response) => Ok(Some(response)),
@@ -106,7 +88,7 @@ impl GcsBucket {
     }
 
     async fn body(&self, key: &str, response: Response, range: Range<u64>) -> Result<Bytes> {
-        let (place, len) = (object(&self.url, key), response.len());
+        let (place, len) = (object(&self.folder.url, key), response.len());
         if response.start() != range.start || len > range.end - range.start {
             return Err(Error::Io(format!("{place}: another range came than was asked for")));
         }
@@ -115,7 +97,7 @@ impl GcsBucket {
     }
 
     async fn upload(&self, operation: Operation, key: &str, body: Vec<Bytes>) -> Result<()> {
-        let name = self.name(key)?;
+        let name = self.folder.name(key)?;
         let place = Place::Upload { name: &name, create: operation == Operation::Create };
         let answer = match self.client.send(Method::POST, place, &[], body).await {
             Ok(response) => response.text().await,
@@ -125,7 +107,7 @@ impl GcsBucket {
     }
 
     async fn delete_one(&self, key: &str) -> Result<()> {
-        let name = self.name(key)?;
+        let name = self.folder.name(key)?;
         match self.client.send(Method::DELETE, Place::Object(&name), &[], Vec::new()).await {
             Ok(_) => Ok(()),
             Err(answer) => self.unless_missing(key, &answer),
@@ -140,7 +122,7 @@ impl GcsBucket {
     }
 
     async fn delete_batch(&self, keys: &[String]) -> Result<()> {
-        let names = keys.iter().map(|key| self.name(key)).collect::<Result<Vec<_>>>()?;
+        let names = keys.iter().map(|key| self.folder.name(key)).collect::<Result<Vec<_>>>()?;
         let failed = |answer| self.explain(Operation::Delete, "", &answer);
         let (response, boundary) = batch::send(&self.client, &names).await.map_err(failed)?;
         let answers = batch::parse(&boundary, &response);
@@ -148,7 +130,7 @@ impl GcsBucket {
             let (came, asked) = (answers.len(), keys.len());
             return Err(Error::Io(format!(
                 "{}: {came} of {asked} deletes of a batch were answered",
-                self.url
+                self.folder.url
             )));
         }
         answers
@@ -161,12 +143,12 @@ impl GcsBucket {
 #[async_trait::async_trait]
 impl Bucket for GcsBucket {
     fn url(&self) -> &str {
-        &self.url
+        &self.folder.url
     }
 
     async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
         if range.is_empty() {
-            self.name(key)?;
+            self.folder.name(key)?;
             return Ok(Bytes::new());
         }
         match self.ranged(key, format!("bytes={}-{}", range.start, range.end - 1)).await? {
@@ -187,7 +169,7 @@ impl Bucket for GcsBucket {
     }
 
     async fn head(&self, key: &str) -> Result<ObjectInfo> {
-        let name = self.name(key)?;
+        let name = self.folder.name(key)?;
         let found = self.told(Operation::Head, key, Place::Known(&name), answers::object).await?;
         Ok(ObjectInfo { key: key.to_string(), size: found.size, modified_ms: found.modified_ms })
     }
@@ -213,13 +195,12 @@ impl Bucket for GcsBucket {
     }
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {
-        let folder = key::folder(&self.url, prefix)?;
-        let below = if folder.is_empty() { self.prefix.clone() } else { format!("{}{folder}/", self.prefix) };
+        let below = self.folder.below(prefix)?;
         let place = Place::List { below: &below, after: after.as_deref() };
         let page = self.told(Operation::List, "", place, answers::page).await?;
         let info = |found: answers::Object| {
             Some(ObjectInfo {
-                key: self.key_of(&found.name)?,
+                key: self.folder.key_of(&found.name)?,
                 size: found.size,
                 modified_ms: found.modified_ms,
             })

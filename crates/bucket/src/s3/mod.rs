@@ -9,6 +9,7 @@ mod uploads;
 use crate::environment::Environment;
 use crate::url::{Location, S3Location};
 use crate::web::answer::Answer;
+use crate::web::folder::Folder;
 use crate::web::objects::{Objects, Service};
 use crate::web::{connector, innermost, once, options};
 use crate::{Error, Operation, Result, UnfinishedUpload};
@@ -35,7 +36,7 @@ pub fn open(location: &S3Location, environment: &Environment) -> Result<Objects>
     let builder = builder.with_client_options(client).with_http_connector(connector()).with_retry(once());
     let store = Arc::new(builder.build().map_err(failed)?);
     let service = S3 { endpoint, store: store.clone(), http };
-    Ok(Objects::new(url, &location.prefix, store, Box::new(service)))
+    Ok(Objects::new(Folder::new(url, &location.prefix), store, Box::new(service)))
 }
 
 #[async_trait::async_trait]

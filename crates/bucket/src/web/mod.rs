@@ -8,6 +8,7 @@ pub(crate) mod answer;
 pub(crate) mod ask;
 pub(crate) mod body;
 mod direct;
+pub(crate) mod folder;
 pub(crate) mod objects;
 pub(crate) mod xml;
 

@@ -2,9 +2,10 @@
 
 use super::answer::Answer;
 use super::body::{collect, split};
+use super::folder::Folder;
 use super::innermost;
 use crate::store::{body_len, every_page};
-use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, UnfinishedUpload, key};
+use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, UnfinishedUpload};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -56,9 +57,7 @@ pub(crate) trait Service: Send + Sync + 'static {
 
 /// A bucket, or a folder of one.
 pub struct Objects {
-    url: String,
-    /// Ends in `/` unless it is empty.
-    prefix: String,
+    folder: Folder,
     store: Arc<dyn Store>,
     service: Box<dyn Service>,
     /// What uploads in parts that are under way are for.
@@ -66,20 +65,12 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// The folder `prefix` (without a slash at its end) of a bucket of `store`.
-    pub(crate) fn new(
-        url: String,
-        prefix: &str,
-        store: Arc<dyn Store>,
-        service: Box<dyn Service>,
-    ) -> Objects {
-        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        Objects { url, prefix, store, service, live: Arc::default() }
+    pub(crate) fn new(folder: Folder, store: Arc<dyn Store>, service: Box<dyn Service>) -> Objects {
+        Objects { folder, store, service, live: Arc::default() }
     }
 
-    /// The name of the bucket for messages, and the prefix of all its keys.
-    pub(crate) fn names(&self) -> (&str, &str) {
-        (&self.url, &self.prefix)
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// Which uploads in parts are under way here.
@@ -88,19 +79,12 @@ impl Objects {
     }
 
     pub(crate) fn path(&self, key: &str) -> Result<Path> {
-        key::check(&self.url, key)?;
-        let full = format!("{}{key}", self.prefix);
-        key::check(&self.url, &full)?;
-        Path::parse(&full)
-            .map_err(|e| Error::Config(format!("{}: the key {key:?} cannot be used: {e}", self.url)))
+        Path::parse(self.folder.name(key)?)
+            .map_err(|e| Error::Config(format!("{}: the key {key:?} cannot be used: {e}", self.folder.url)))
     }
 
     fn explain(&self, operation: Operation, key: &str, error: &object_store::Error) -> Error {
-        self.service.explain(&self.url, operation, key, &Answer::of(error))
-    }
-
-    fn key_of(&self, path: &Path) -> Option<String> {
-        path.as_ref().strip_prefix(&self.prefix).filter(|key| !key.is_empty()).map(str::to_string)
+        self.service.explain(&self.folder.url, operation, key, &Answer::of(error))
     }
 
     /// The answer to a ranged GET; `None` when the object has no byte in the range.
@@ -113,7 +97,7 @@ impl Objects {
                     Some(416) => Ok(None),
                     // Some stores answer a range without bytes with the whole object, or with one that it has not.
                     None if is_odd(&e) && !self.has_bytes(key, &range).await? => Ok(None),
-                    _ => Err(self.service.explain(&self.url, Operation::Get, key, &answer)),
+                    _ => Err(self.service.explain(&self.folder.url, Operation::Get, key, &answer)),
                 }
             }
         }
@@ -132,7 +116,7 @@ impl Objects {
     async fn collect(&self, key: &str, result: GetResult, most: u64) -> Result<Bytes> {
         let len = (result.range.end - result.range.start).min(most) as usize;
         let pieces = result.into_stream().map_err(|e| self.explain(Operation::Get, key, &e));
-        collect(&crate::error::object(&self.url, key), pieces, len, most == u64::MAX).await
+        collect(&crate::error::object(&self.folder.url, key), pieces, len, most == u64::MAX).await
     }
 
     async fn put_in_parts(&self, path: &Path, key: &str, body: Vec<Bytes>) -> Result<()> {
@@ -205,7 +189,7 @@ impl Drop for Upload {
 #[async_trait::async_trait]
 impl Bucket for Objects {
     fn url(&self) -> &str {
-        &self.url
+        &self.folder.url
     }
 
     async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
@@ -296,8 +280,7 @@ impl Bucket for Objects {
     }
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {
-        let folder = key::folder(&self.url, prefix)?;
-        let below = if folder.is_empty() { self.prefix.clone() } else { format!("{}{folder}/", self.prefix) };
+        let below = self.folder.below(prefix)?;
         let options = PaginatedListOptions { page_token: after, max_keys: Some(PAGE), ..Default::default() };
         let page = self
             .store
@@ -306,7 +289,11 @@ impl Bucket for Objects {
             .map_err(|e| self.explain(Operation::List, "", &e))?;
         let info = |meta: object_store::ObjectMeta| {
             let modified_ms = meta.last_modified.timestamp_millis();
-            Some(ObjectInfo { key: self.key_of(&meta.location)?, size: meta.size, modified_ms })
+            Some(ObjectInfo {
+                key: self.folder.key_of(meta.location.as_ref())?,
+                size: meta.size,
+                modified_ms,
+            })
         };
         let objects = page.result.objects.into_iter().filter_map(info).collect();
         Ok(ListPage { objects, next: page.page_token })
@@ -337,6 +324,6 @@ impl Bucket for Objects {
     }
 
     async fn keeps(&self) -> Option<String> {
-        self.service.keeps(&self.url).await
+        self.service.keeps(&self.folder.url).await
     }
 }
