@@ -145,9 +145,10 @@ class Azure(Emulator):
         with urllib.request.urlopen(request, timeout=20) as answer:
             return answer.read()
 
-    def signature(self, name, rights="rwdlc"):
-        """A shared access signature for one container, as Azure documents it (service SAS), for an hour."""
-        end = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def signature(self, name, rights="rwdlc", seconds=3600):
+        """A shared access signature for one container, as Azure documents it (service SAS), for so long."""
+        end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
+        end = end.strftime("%Y-%m-%dT%H:%M:%SZ")
         version = "2023-11-03"
         fields = [rights, "", end, f"/blob/{self.ACCOUNT}/{name}", "", "", "", version, "c", *[""] * 7]
         digest = hmac.new(base64.b64decode(self.KEY), "\n".join(fields).encode(), hashlib.sha256).digest()

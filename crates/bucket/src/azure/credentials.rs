@@ -20,6 +20,7 @@ pub(super) struct Found {
 }
 
 pub(super) fn find(url: &str, location: &AzureLocation, environment: &Environment) -> Result<Found> {
+    let environment = &environment.with_files(url)?;
     let connection =
         environment.get("AZURE_STORAGE_CONNECTION_STRING").map(read_connection).unwrap_or_default();
     let of_connection = |name: &str| connection.get(name).map(String::as_str);

@@ -11,10 +11,11 @@ use crate::url::{AzureLocation, Location};
 use crate::web::answer::Answer;
 use crate::web::folder::Folder;
 use crate::web::objects::{Objects, Service};
+use crate::web::renew::{Renew, Renewing};
 use crate::web::{connector, innermost, once, options};
 use crate::{Error, Operation, Result};
 use credentials::Found;
-use object_store::azure::MicrosoftAzure;
+use object_store::azure::{AzureCredential, MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::client::{HttpClient, HttpConnector};
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ struct Azure {
     account: String,
     container: String,
     store: Arc<MicrosoftAzure>,
+    credentials: Arc<Renewing<AzureCredential>>,
     /// For the requests that `object_store` does not have.
     http: HttpClient,
 }
@@ -32,25 +34,57 @@ struct Azure {
 /// Opens the container without asking it anything.
 pub fn open(location: &AzureLocation, environment: &Environment) -> Result<Objects> {
     let url = Location::Azure(location.clone()).url();
+    let credentials = find_credentials(&url, location, environment)?;
     let Found { builder, account, endpoint } = credentials::find(&url, location, environment)?;
     let client = options(&endpoint);
     let failed = |e: object_store::Error| Error::Config(format!("{url}: {}", innermost(&e)));
     let http = connector().connect(&client).map_err(failed)?;
-    let builder = builder
-        .with_container_name(&location.container)
-        .with_client_options(client)
-        .with_http_connector(connector())
-        .with_retry(once());
+    let builder = with_client(builder, location, &endpoint).with_credentials(credentials.clone());
     let store = Arc::new(builder.build().map_err(failed)?);
     let container = location.container.clone();
-    let service = Azure { endpoint, account, container, store: store.clone(), http };
+    let service = Azure { endpoint, account, container, store: store.clone(), credentials, http };
     Ok(Objects::new(Folder::new(url, &location.prefix), store, Box::new(service)))
+}
+
+fn with_client(
+    builder: MicrosoftAzureBuilder,
+    location: &AzureLocation,
+    endpoint: &str,
+) -> MicrosoftAzureBuilder {
+    builder
+        .with_container_name(&location.container)
+        .with_client_options(options(endpoint))
+        .with_http_connector(connector())
+        .with_retry(once())
+}
+
+/// Credentials that are looked for in all places again when the store does not take them.
+fn find_credentials(
+    url: &str,
+    location: &AzureLocation,
+    environment: &Environment,
+) -> Result<Arc<Renewing<AzureCredential>>> {
+    let (url, location, environment) = (url.to_string(), location.clone(), environment.clone());
+    Renewing::new(move || {
+        let Found { builder, endpoint, .. } = credentials::find(&url, &location, &environment)?;
+        let store = with_client(builder, &location, &endpoint).build();
+        let store = store.map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
+        Ok(store.credentials().clone())
+    })
 }
 
 #[async_trait::async_trait]
 impl Service for Azure {
     fn explain(&self, url: &str, operation: Operation, key: &str, answer: &Answer) -> Error {
         errors::explain(&errors::about(url, &self.endpoint, operation, key), answer)
+    }
+
+    fn renew(&self) {
+        self.credentials.renew();
+    }
+
+    fn has_words_for_heads(&self) -> bool {
+        false
     }
 
     fn has_suffix_ranges(&self) -> bool {

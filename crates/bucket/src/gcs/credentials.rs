@@ -32,6 +32,7 @@ pub(super) fn find(
     environment: &Environment,
 ) -> Result<(Option<GcpCredentialProvider>, String)> {
     use GoogleConfigKey as Key;
+    let environment = &environment.with_files(url)?;
     let endpoint = location.endpoint.clone().unwrap_or_else(|| ENDPOINT.to_string());
     let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(&location.bucket);
     for (name, value) in environment.all().filter(|(name, _)| name.starts_with("GOOGLE_")) {

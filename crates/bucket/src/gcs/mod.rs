@@ -20,6 +20,7 @@ use crate::url::{GcsLocation, Location};
 use crate::web::answer::Answer;
 use crate::web::body::collect;
 use crate::web::folder::Folder;
+use crate::web::renew::{Renew, Renewing};
 use crate::web::{connector, innermost, options};
 use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result};
 use bytes::Bytes;
@@ -27,8 +28,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
 use http::header::RANGE;
 use object_store::client::HttpConnector;
+use object_store::gcp::GcpCredential;
 use request::{Client, Place, Response};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Keys in one batch: the most that GCS takes.
 const BATCH: usize = 100;
@@ -44,16 +47,38 @@ pub struct GcsBucket {
 /// Opens the bucket without asking it anything.
 pub fn open(location: &GcsLocation, environment: &Environment) -> Result<GcsBucket> {
     let url = Location::Gcs(location.clone()).url();
-    let (credentials, endpoint) = credentials::find(&url, location, environment)?;
+    let (found, endpoint) = credentials::find(&url, location, environment)?;
+    let credentials = match found {
+        Some(_) => Some(find_credentials(&url, location, environment)?),
+        None => None,
+    };
     let http = connector().connect(&options(&endpoint));
     let http = http.map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
     let client = Client { http, credentials, endpoint, bucket: location.bucket.clone() };
     Ok(GcsBucket { folder: Folder::new(url, &location.prefix), client })
 }
 
+/// Credentials that are looked for in all places again when the store does not take them.
+fn find_credentials(
+    url: &str,
+    location: &GcsLocation,
+    environment: &Environment,
+) -> Result<Arc<Renewing<GcpCredential>>> {
+    let (url, location, environment) = (url.to_string(), location.clone(), environment.clone());
+    Renewing::new(move || {
+        let (found, _) = credentials::find(&url, &location, &environment)?;
+        found.ok_or_else(|| Error::Config(format!("{url}: no credentials are wanted")))
+    })
+}
+
 impl GcsBucket {
     fn explain(&self, operation: Operation, key: &str, answer: &Answer) -> Error {
-        errors::explain(&errors::about(&self.folder.url, &self.client.endpoint, operation, key), answer)
+        let about = errors::about(&self.folder.url, &self.client.endpoint, operation, key);
+        let error = errors::explain(&about, answer);
+        if let (Error::Credentials(_), Some(credentials)) = (&error, &self.client.credentials) {
+            credentials.renew();
+        }
+        error
     }
 
     /// The answer's JSON, read by `parse`, which gives nothing for what GCS would not say.

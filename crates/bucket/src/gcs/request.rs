@@ -2,15 +2,20 @@
 
 use super::answers;
 use crate::web::answer::Answer;
+use crate::web::encoded;
+use crate::web::renew::Renewing;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method};
 use object_store::PutPayload;
-use object_store::client::{HttpClient, HttpError, HttpRequest, HttpRequestBody, HttpResponse};
-use object_store::gcp::GcpCredentialProvider;
+use object_store::client::{
+    CredentialProvider, HttpClient, HttpError, HttpRequest, HttpRequestBody, HttpResponse,
+};
+use object_store::gcp::GcpCredential;
 use std::fmt::Write;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What is asked of an object in JSON.
 const FIELDS: &str = "fields=name,size,updated";
@@ -21,7 +26,7 @@ const FIELDS_OF_BUCKET: &str = "fields=versioning,retentionPolicy,softDeletePoli
 /// Sends requests with a token, where the store wants one.
 pub(super) struct Client {
     pub http: HttpClient,
-    pub credentials: Option<GcpCredentialProvider>,
+    pub credentials: Option<Arc<Renewing<GcpCredential>>>,
     /// Without a slash at its end; for messages too.
     pub endpoint: String,
     pub bucket: String,
@@ -122,20 +127,6 @@ impl Place<'_> {
             Place::Batch => "/batch/storage/v1".to_string(),
         }
     }
-}
-
-/// A name as a part of a URL's path or query, RFC 3986: all but what needs none is encoded.
-fn encoded(name: &str) -> String {
-    let mut encoded = String::with_capacity(name.len() + 16);
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte as char),
-            _ => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
 }
 
 /// The bytes that a `Content-Range` names, and the size of the whole; nothing where they contradict each other.

@@ -1,6 +1,7 @@
 //! S3 and what speaks its protocol.
 
 mod ask;
+mod clock;
 pub mod credentials;
 mod errors;
 mod keeps;
@@ -11,9 +12,13 @@ use crate::url::{Location, S3Location};
 use crate::web::answer::Answer;
 use crate::web::folder::Folder;
 use crate::web::objects::{Objects, Service};
+use crate::web::renew::{Renew, Renewing};
 use crate::web::{connector, innermost, once, options};
 use crate::{Error, Operation, Result, UnfinishedUpload};
-use object_store::aws::AmazonS3;
+use clock::Timed;
+use credentials::Found;
+use object_store::ClientOptions;
+use object_store::aws::{AmazonS3, AwsCredential, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpConnector};
 use std::sync::Arc;
 
@@ -21,28 +26,70 @@ use std::sync::Arc;
 struct S3 {
     /// For messages.
     endpoint: String,
+    /// Where the bucket is.
+    place: String,
+    region: String,
     store: Arc<AmazonS3>,
+    credentials: Arc<Renewing<AwsCredential>>,
     /// For the requests that `object_store` does not have.
     http: HttpClient,
+}
+
+/// Makes clients that know the store's time.
+#[derive(Debug)]
+struct TimedConnector(AwsCredentialProvider);
+
+impl HttpConnector for TimedConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Timed::new(connector().connect(options)?, self.0.clone())))
+    }
 }
 
 /// Opens the bucket without asking it anything.
 pub fn open(location: &S3Location, environment: &Environment) -> Result<Objects> {
     let url = Location::S3(location.clone()).url();
-    let (builder, endpoint) = credentials::builder(&url, location, environment)?;
-    let client = options(&endpoint);
+    let credentials = find_credentials(&url, location, environment)?;
+    let timed = TimedConnector(credentials.clone());
+    let found = credentials::find(&url, location, environment)?;
+    let client = options(&found.endpoint);
     let failed = |e: object_store::Error| Error::Config(format!("{url}: {}", innermost(&e)));
-    let http = connector().connect(&client).map_err(failed)?;
-    let builder = builder.with_client_options(client).with_http_connector(connector()).with_retry(once());
-    let store = Arc::new(builder.build().map_err(failed)?);
-    let service = S3 { endpoint, store: store.clone(), http };
+    let http = timed.connect(&client).map_err(failed)?;
+    let builder = found.builder.with_credentials(credentials.clone()).with_client_options(client);
+    let store = builder.with_http_connector(timed).with_retry(once()).build().map_err(failed)?;
+    let Found { endpoint, place, region, .. } = found;
+    let store = Arc::new(store);
+    let service = S3 { endpoint, place, region, store: store.clone(), credentials, http };
     Ok(Objects::new(Folder::new(url, &location.prefix), store, Box::new(service)))
+}
+
+/// Credentials that are looked for in all places again when the store does not take them.
+fn find_credentials(
+    url: &str,
+    location: &S3Location,
+    environment: &Environment,
+) -> Result<Arc<Renewing<AwsCredential>>> {
+    let (url, location, environment) = (url.to_string(), location.clone(), environment.clone());
+    Renewing::new(move || {
+        let found = credentials::find(&url, &location, &environment)?;
+        let builder = found.builder.with_client_options(options(&found.endpoint));
+        let store = builder.with_http_connector(connector()).with_retry(once()).build();
+        let store = store.map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
+        Ok(store.credentials().clone())
+    })
 }
 
 #[async_trait::async_trait]
 impl Service for S3 {
     fn explain(&self, url: &str, operation: Operation, key: &str, answer: &Answer) -> Error {
         errors::explain(&errors::about(url, &self.endpoint, operation, key), answer)
+    }
+
+    fn renew(&self) {
+        self.credentials.renew();
+    }
+
+    fn has_words_for_heads(&self) -> bool {
+        false
     }
 
     async fn uploads(&self, objects: &Objects) -> Result<Vec<UnfinishedUpload>> {

@@ -47,14 +47,13 @@ impl S3 {
 
     async fn uploads_page(&self, objects: &Objects, marker: Option<&Marker>) -> Result<String> {
         let Folder { url, prefix } = objects.folder();
-        let mut query =
-            vec![("uploads".to_string(), String::new()), ("prefix".to_string(), prefix.to_string())];
+        let mut query = vec![("uploads", ""), ("prefix", prefix.as_str())];
         if let Some(Marker { key, upload }) = marker {
-            query.push(("key-marker".into(), key.clone()));
-            query.push(("upload-id-marker".into(), upload.clone()));
+            query.push(("key-marker", key));
+            query.push(("upload-id-marker", upload));
         }
         let failed = |why| Error::Io(format!("{url}: unfinished uploads cannot be listed: {why}"));
-        let Reply { status, text, .. } = self.ask(query).await.map_err(failed)?;
+        let Reply { status, text, .. } = self.ask(&query).await.map_err(failed)?;
         match status {
             200 => Ok(text),
             _ => Err(self.explain(url, Operation::List, "", &Answer::of_response(status, &text))),

@@ -146,7 +146,8 @@ impl Answer {
             Some(501 | 405) => {
                 Error::Config(format!("{place}: {}", self.because("the store cannot do this request")))
             }
-            Some(408 | 429) => Error::Io(format!("{place}: {}", self.in_its_words())),
+            Some(429 | 503) => Error::Busy(format!("{place}: {}", self.in_its_words())),
+            Some(408) => Error::Io(format!("{place}: {}", self.in_its_words())),
             Some(400..=499) => Error::Config(format!("{place}: refused: {}", self.in_its_words())),
             Some(_) => Error::Io(format!("{place}: {}", self.in_its_words())),
             None => self.by_transport(about),
@@ -159,7 +160,7 @@ impl Answer {
         match self.status {
             Some(400..=499) => {
                 let why = self.because("no token was given for the credentials");
-                Error::Denied(format!("{url}: {why}: {check}"))
+                Error::Credentials(format!("{url}: {why}: {check}"))
             }
             _ => {
                 let cause = cause_in_a_line(&self.cause);
@@ -185,6 +186,18 @@ impl About<'_> {
     /// The object, or the bucket.
     pub fn place(&self) -> String {
         if self.key.is_empty() { self.url.to_string() } else { object(self.url, self.key) }
+    }
+
+    /// The store does not take the credentials.
+    pub fn not_accepted(&self, answer: &Answer, check: &str) -> Error {
+        let why = answer.because("the credentials are not accepted");
+        Error::Credentials(format!("{}: {why}: {check}", self.url))
+    }
+
+    /// The store finds the credentials good and the time wrong.
+    pub fn wrong_clock(&self, answer: &Answer) -> Error {
+        let why = answer.because("this host's clock is wrong");
+        Error::Credentials(format!("{}: {why}: set it", self.url))
     }
 
     pub fn no_such_bucket(&self) -> Error {

@@ -10,10 +10,12 @@ pub(crate) mod body;
 mod direct;
 pub(crate) mod folder;
 pub(crate) mod objects;
+pub(crate) mod renew;
 pub(crate) mod xml;
 
 pub(crate) use direct::{Connector, parses_head};
 use object_store::{ClientOptions, RetryConfig};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// Connections kept open to the store while nothing uses them.
@@ -71,6 +73,20 @@ pub(crate) fn is_exposed(endpoint: &str) -> bool {
         None => false,
     };
     url.scheme() != "https" && !loopback
+}
+
+/// A name as a part of a URL's path or query, RFC 3986: all but what needs none is encoded.
+pub(crate) fn encoded(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len() + 16);
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte as char),
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        }
+    }
+    encoded
 }
 
 #[cfg(test)]

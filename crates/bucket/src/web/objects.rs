@@ -42,6 +42,12 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// The error that a request on `key` of the bucket `url` becomes; the key is empty where it was on the bucket.
     fn explain(&self, url: &str, operation: Operation, key: &str, answer: &Answer) -> Error;
 
+    /// The store does not take the credentials: look for others.
+    fn renew(&self);
+
+    /// Whether the refusal of a HEAD, which has no body, says why.
+    fn has_words_for_heads(&self) -> bool;
+
     /// Whether a GET can ask for the last so many bytes.
     fn has_suffix_ranges(&self) -> bool {
         true
@@ -84,7 +90,28 @@ impl Objects {
     }
 
     fn explain(&self, operation: Operation, key: &str, error: &object_store::Error) -> Error {
-        self.service.explain(&self.folder.url, operation, key, &Answer::of(error))
+        self.explain_answer(operation, key, &Answer::of(error))
+    }
+
+    fn explain_answer(&self, operation: Operation, key: &str, answer: &Answer) -> Error {
+        let error = self.service.explain(&self.folder.url, operation, key, answer);
+        if matches!(error, Error::Credentials(_)) {
+            self.service.renew();
+        }
+        error
+    }
+
+    /// Why a HEAD was refused, which a GET may be told.
+    async fn explain_head(&self, path: &Path, key: &str, error: &object_store::Error) -> Error {
+        let answer = Answer::of(error);
+        let mute = answer.code.is_empty() && matches!(answer.status, Some(400 | 401 | 403));
+        if mute && !self.service.has_words_for_heads() {
+            let first = GetOptions::new().with_range(Some(GetRange::Bounded(0..1)));
+            if let Err(told) = self.store.get_opts(path, first).await {
+                return self.explain(Operation::Head, key, &told);
+            }
+        }
+        self.explain_answer(Operation::Head, key, &answer)
     }
 
     /// The answer to a ranged GET; `None` when the object has no byte in the range.
@@ -97,7 +124,7 @@ impl Objects {
                     Some(416) => Ok(None),
                     // Some stores answer a range without bytes with the whole object, or with one that it has not.
                     None if is_odd(&e) && !self.has_bytes(key, &range).await? => Ok(None),
-                    _ => Err(self.service.explain(&self.folder.url, Operation::Get, key, &answer)),
+                    _ => Err(self.explain_answer(Operation::Get, key, &answer)),
                 }
             }
         }
@@ -231,7 +258,10 @@ impl Bucket for Objects {
 
     async fn head(&self, key: &str) -> Result<ObjectInfo> {
         let path = self.path(key)?;
-        let meta = self.store.head(&path).await.map_err(|e| self.explain(Operation::Head, key, &e))?;
+        let meta = match self.store.head(&path).await {
+            Ok(meta) => meta,
+            Err(e) => return Err(self.explain_head(&path, key, &e).await),
+        };
         Ok(ObjectInfo {
             key: key.into(),
             size: meta.size,
