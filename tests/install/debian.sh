@@ -18,6 +18,7 @@ if [ "${1:-}" != run ]; then
     need findmnt util-linux "says what is mounted"
     need mount mount "mounts by fstab"
     need strace strace "tells what was synced, to lose the rest as a power loss does"
+    need faketime faketime "sets a clock wrong"
     need curl curl "asks servers whether they are up"
     need /etc/ssl/certs/ca-certificates.crt ca-certificates "lets tools be fetched by HTTPS"
 fi

@@ -1,5 +1,5 @@
 """Emulators of Google Cloud Storage and Azure Blob Storage for tests, on files: what is acknowledged is there after a
-kill."""
+kill. And a second one of S3, in memory."""
 import base64
 import contextlib
 import datetime
@@ -62,6 +62,29 @@ class Emulator:
 
     def environment(self):
         return {}
+
+
+class Moto(Emulator):
+    """moto, a second emulator of S3, in memory."""
+
+    def __init__(self, root, buckets):
+        super().__init__(root, buckets)
+        for name in self.names:
+            request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
+            with urllib.request.urlopen(request, timeout=20):
+                pass
+
+    def command(self):
+        found = os.path.join(REPO, ".tools/moto/bin/moto_server")
+        if not os.path.exists(found):
+            raise Skipped("moto is not installed: tests/servers/moto.sh")
+        return [found, "-H", "127.0.0.1", "-p", str(self.port)]
+
+    def urls(self, prefix="tarn"):
+        return [f"s3://{name}/{prefix}?endpoint={self.endpoint}&region=us-east-1" for name in self.names]
+
+    def credentials(self):
+        return {"AWS_ACCESS_KEY_ID": "tarn-test", "AWS_SECRET_ACCESS_KEY": "tarn-test-secret"}
 
 
 class Gcs(Emulator):

@@ -143,6 +143,12 @@ class World:
 
         return self.serve(clouds.Azure(self.path("azure"), buckets))
 
+    def moto(self, buckets):
+        """Starts another S3 server."""
+        import clouds
+
+        return self.serve(clouds.Moto(self.path("moto"), buckets))
+
     def serve(self, server):
         self.servers.append(server)
         self.host.environment.update(server.credentials())

@@ -47,6 +47,24 @@ def stripe(t):
     hand_over(t, pool, there)
 
 
+@test("a second S3 server does what Tarn needs: its bucket is checked, a pool on it filled, verified and read whole",
+      limit=180, needs="pool")
+def second(t):
+    moto = t.world.moto(3)
+    report = t.world.host.json("bucket", "check", moto.urls()[0])
+    t.check(report["ready"], f"{report['findings']}")
+    pool = t.world.pool(buckets=moto.urls(), options=["-o", "rewind=0"])
+    pool.mount()
+    sample = Sample(t, t.pick(1, 10), t.pick(32, 256))
+    sample.copy(pool)
+    pool.remount_cold()
+    sample.verify(pool)
+    shutil.rmtree(os.path.join(pool.mnt, "extras"))
+    sync_all(pool.mnt)
+    pool.umount()
+    pool.host.tarn("check", "--data", "tank", limit=600)
+
+
 @test("a server of three clouds is killed under load and comes back: work goes on, and nothing is lost",
       limit=240, needs="pool")
 def kill(t):
