@@ -135,7 +135,9 @@ class Azure(Emulator):
 
     ACCOUNT, KEY = "tarntest", base64.b64encode(b"tarn-test-secret").decode()
 
-    def __init__(self, root, buckets):
+    def __init__(self, root, buckets, loose=False):
+        # Whether it passes over what it does not know.
+        self.loose = loose
         super().__init__(root, buckets)
         for name in self.names:
             self.request("PUT", f"/{name}", "restype:container")
@@ -146,7 +148,7 @@ class Azure(Emulator):
             raise Skipped("azurite is not installed: tests/servers/azurite.sh")
         return [
             "node", main, "--silent", "--disableTelemetry", "--skipApiVersionCheck", "--location", self.root,
-            "--blobHost", "127.0.0.1", "--blobPort", str(self.port),
+            "--blobHost", "127.0.0.1", "--blobPort", str(self.port), *(["--loose"] if self.loose else []),
         ]
 
     def environment(self):

@@ -39,10 +39,10 @@ def binary():
 
 
 class Server:
-    """A running server with `buckets` empty buckets, on files below `root`; it can keep versions if `versions`, and
-    counts what it serves if `counting`."""
+    """A running server with `buckets` empty buckets, on files below `root`; it can keep versions if `versions`, counts
+    what it serves if `counting`, and speaks TLS with the files of a certificate and its key if `tls`."""
 
-    def __init__(self, root, buckets, versions=False, counting=False):
+    def __init__(self, root, buckets, versions=False, counting=False, tls=None):
         self.root = root
         self.names = [f"b{n:02}" for n in range(1, buckets + 1)]
         for name in self.names:
@@ -68,6 +68,9 @@ class Server:
         self.accesses = root.rstrip("/") + ".access"
         if counting:
             command += ["--access-log", self.accesses]
+        self.tls = tls
+        if tls:
+            command += ["--cert", tls[0], "--key", tls[1]]
         self.process = subprocess.Popen([*command, "posix", *beside, root], env=env, stdout=self.log, stderr=self.log)
         self.wait()
 
@@ -83,7 +86,7 @@ class Server:
 
     @property
     def endpoint(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def urls(self, prefix="tarn"):
         return [f"s3://{name}/{prefix}?endpoint={self.endpoint}&region={REGION}" for name in self.names]

@@ -159,6 +159,9 @@ def bucket_check(t):
     for url in [*(server.urls()[0] for server in servers), *t.world.buckets(1)]:
         report = host.json("bucket", "check", url)
         words = {finding["what"]: finding["verdict"] for finding in report["findings"]}
+        # A token of GCS in the environment is not renewed.
+        lasts = "warning" if url.startswith("gs:") else "ok"
+        t.check(words.pop("credentials", lasts) == lasts, f"{url}: {report['findings']}")
         t.check(report["ready"] and set(words.values()) == {"ok"}, f"{url}: {words}")
         speeds = [f["figures"]["mib_s"] for f in report["findings"] if "mib_s" in f.get("figures", {})]
         t.check(len(speeds) == 2 and min(speeds) > 1, f"{url}: {speeds}")

@@ -7,7 +7,7 @@
 use crate::environment::Environment;
 use crate::url::GcsLocation;
 use crate::web::{self, connector, once, options};
-use crate::{Error, Result};
+use crate::{Error, Result, Source};
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, GoogleConfigKey};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const ENDPOINT: &str = "https://storage.googleapis.com";
 /// Where gcloud leaves its own, below its folder.
 const WELL_KNOWN: &str = "application_default_credentials.json";
 
-/// The kinds of file that are followed.
+/// The kinds of file that the library follows.
 const KINDS: [&str; 2] = ["service_account", "authorized_user"];
 
 #[derive(Deserialize)]
@@ -25,15 +25,19 @@ struct File {
     kind: String,
 }
 
-/// Gives tokens, unless the store wants none, and where the store is.
-pub(super) fn find(
-    url: &str,
-    location: &GcsLocation,
-    environment: &Environment,
-) -> Result<(Option<GcpCredentialProvider>, String)> {
+/// What opening a bucket takes.
+pub(super) struct Found {
+    /// Gives tokens, unless the store wants none.
+    pub provider: Option<GcpCredentialProvider>,
+    pub source: Option<Source>,
+    /// Where the store is.
+    pub endpoint: String,
+}
+
+pub(super) fn find(url: &str, location: &GcsLocation, environment: &Environment) -> Result<Found> {
     use GoogleConfigKey as Key;
     let environment = &environment.with_files(url)?;
-    let endpoint = location.endpoint.clone().unwrap_or_else(|| ENDPOINT.to_string());
+    let endpoint = location.terms.endpoint.clone().unwrap_or_else(|| ENDPOINT.to_string());
     let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(&location.bucket);
     for (name, value) in environment.all().filter(|(name, _)| name.starts_with("GOOGLE_")) {
         match name.to_ascii_lowercase().parse::<Key>() {
@@ -43,7 +47,7 @@ pub(super) fn find(
         }
     }
     if builder.get_config_value(&Key::SkipSignature).is_some_and(|value| value == "true") {
-        return Ok((None, endpoint));
+        return Ok(Found { provider: None, source: None, endpoint });
     }
     if web::is_exposed(&endpoint) {
         return Err(Error::Config(format!(
@@ -51,14 +55,16 @@ pub(super) fn find(
              where the server wants none"
         )));
     }
+    let mut source = source(&builder, environment);
     let others = [Key::ServiceAccount, Key::ServiceAccountKey, Key::BearerToken];
     if others.iter().all(|key| builder.get_config_value(key).is_none())
         && let Some(file) = file(environment)
     {
         check(url, &file)?;
+        source = Source::lasting(&format!("{}, read again when it is not taken any more", file.display()));
         builder = builder.with_application_credentials(file.display().to_string());
     }
-    let client = options(ENDPOINT);
+    let client = options(url, ENDPOINT, &location.terms)?;
     let builder = builder.with_client_options(client).with_http_connector(connector()).with_retry(once());
     // Its words may quote what they are about.
     let store = builder.build().map_err(|_| {
@@ -67,7 +73,26 @@ pub(super) fn find(
              GOOGLE_APPLICATION_CREDENTIALS"
         ))
     })?;
-    Ok((Some(store.credentials().clone()), endpoint))
+    Ok(Found { provider: Some(store.credentials().clone()), source: Some(source), endpoint })
+}
+
+/// Where the builder's credentials come from, if it is no file.
+fn source(builder: &GoogleCloudStorageBuilder, environment: &Environment) -> Source {
+    use GoogleConfigKey as Key;
+    let has = |key: Key| builder.get_config_value(&key).is_some();
+    match environment.get("GOOGLE_BEARER_TOKEN_FILE") {
+        Some(file) if has(Key::BearerToken) => {
+            Source::lasting(&format!("a token in {file}, read again when it is not taken any more"))
+        }
+        None if has(Key::BearerToken) => Source::ending(
+            "a token in GOOGLE_BEARER_TOKEN",
+            "put it into a file that GOOGLE_BEARER_TOKEN_FILE names, which is read again",
+        ),
+        _ if has(Key::ServiceAccount) || has(Key::ServiceAccountKey) => {
+            Source::lasting("a service account's key, by which tokens are renewed")
+        }
+        _ => Source::lasting("the machine's service account, renewed"),
+    }
 }
 
 /// The file that is named, or gcloud's if it is there.
@@ -113,8 +138,8 @@ mod tests {
 
     fn found(name: &str, variables: &[(&str, &str)]) -> Result<(bool, String)> {
         let Ok(Location::Gcs(location)) = Location::parse(name) else { panic!("{name}") };
-        let (credentials, endpoint) = find(name, &location, &Environment::of([]).and(variables))?;
-        Ok((credentials.is_some(), endpoint))
+        let found = find(name, &location, &Environment::of([]).and(variables))?;
+        Ok((found.provider.is_some(), found.endpoint))
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
         ("conflict", _) | (_, Some(409 | 410)) => Error::Io(format!("{place}: {}", answer.in_its_words())),
         ("quotaExceeded", _) => Error::NoSpace(place),
         ("userProjectMissing", _) => Error::Config(format!(
-            "{url}: {}: use a bucket whose owner pays",
+            "{url}: {}: add ?billing_project=PROJECT to the name",
             answer.because("the requester pays for this bucket")
         )),
         (_, Some(401)) => about.not_accepted(answer, "renew them, and check GOOGLE_APPLICATION_CREDENTIALS"),

@@ -12,6 +12,7 @@ pub mod credentials;
 mod errors;
 mod keeps;
 mod request;
+mod terms;
 
 use crate::environment::Environment;
 use crate::error::object;
@@ -19,11 +20,13 @@ use crate::store::every_page;
 use crate::url::{GcsLocation, Location};
 use crate::web::answer::Answer;
 use crate::web::body::collect;
+use crate::web::customer_key::CustomerKey;
 use crate::web::folder::Folder;
 use crate::web::renew::{Renew, Renewing};
 use crate::web::{connector, innermost, options};
-use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result};
+use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, Source};
 use bytes::Bytes;
+use credentials::Found;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
 use http::header::RANGE;
@@ -32,6 +35,7 @@ use object_store::gcp::GcpCredential;
 use request::{Client, Place, Response};
 use std::ops::Range;
 use std::sync::Arc;
+use terms::Terms;
 
 /// Keys in one batch: the most that GCS takes.
 const BATCH: usize = 100;
@@ -41,21 +45,32 @@ const BATCHES_AT_ONCE: usize = 10;
 /// A bucket, or a folder of one, at Google Cloud Storage.
 pub struct GcsBucket {
     folder: Folder,
+    source: Option<Source>,
     client: Client,
 }
 
 /// Opens the bucket without asking it anything.
 pub fn open(location: &GcsLocation, environment: &Environment) -> Result<GcsBucket> {
     let url = Location::Gcs(location.clone()).url();
-    let (found, endpoint) = credentials::find(&url, location, environment)?;
-    let credentials = match found {
+    let Found { provider, source, endpoint } = credentials::find(&url, location, environment)?;
+    let credentials = match provider {
         Some(_) => Some(find_credentials(&url, location, environment)?),
         None => None,
     };
-    let http = connector().connect(&options(&endpoint));
+    let http = connector().connect(&options(&url, &endpoint, &location.terms)?);
     let http = http.map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
-    let client = Client { http, credentials, endpoint, bucket: location.bucket.clone() };
-    Ok(GcsBucket { folder: Folder::new(url, &location.prefix), client })
+    let key = match &location.terms.customer_key_file {
+        Some(file) => Some(CustomerKey::load(&url, file, &endpoint)?),
+        None => None,
+    };
+    let terms = Terms {
+        key,
+        class: location.terms.storage_class.clone(),
+        kms: location.kms.clone(),
+        payer: location.billing_project.clone(),
+    };
+    let client = Client { http, credentials, endpoint, bucket: location.bucket.clone(), terms };
+    Ok(GcsBucket { folder: Folder::new(url, &location.prefix), source, client })
 }
 
 /// Credentials that are looked for in all places again when the store does not take them.
@@ -66,8 +81,8 @@ fn find_credentials(
 ) -> Result<Arc<Renewing<GcpCredential>>> {
     let (url, location, environment) = (url.to_string(), location.clone(), environment.clone());
     Renewing::new(move || {
-        let (found, _) = credentials::find(&url, &location, &environment)?;
-        found.ok_or_else(|| Error::Config(format!("{url}: no credentials are wanted")))
+        let found = credentials::find(&url, &location, &environment)?;
+        found.provider.ok_or_else(|| Error::Config(format!("{url}: no credentials are wanted")))
     })
 }
 
@@ -240,6 +255,10 @@ impl Bucket for GcsBucket {
 
     async fn capacity(&self) -> Result<Option<Capacity>> {
         Ok(None)
+    }
+
+    fn credentials(&self) -> Option<Source> {
+        self.source.clone()
     }
 
     async fn keeps(&self) -> Option<String> {

@@ -1,6 +1,7 @@
 //! One request to the JSON API, and what comes back.
 
 use super::answers;
+use super::terms::Terms;
 use crate::web::answer::Answer;
 use crate::web::encoded;
 use crate::web::renew::Renewing;
@@ -30,6 +31,7 @@ pub(super) struct Client {
     /// Without a slash at its end; for messages too.
     pub endpoint: String,
     pub bucket: String,
+    pub terms: Terms,
 }
 
 /// What a request is on. Names are those in the bucket, as they are.
@@ -63,6 +65,11 @@ impl Client {
         headers: &[(HeaderName, String)],
         body: Vec<Bytes>,
     ) -> Result<Response, Answer> {
+        let (body, kind) = match place {
+            Place::Upload { .. } => self.terms.upload(body),
+            _ => (body, None),
+        };
+        let kind = kind.unwrap_or_else(|| "application/octet-stream".into());
         let len: usize = body.iter().map(Bytes::len).sum();
         let mut request = HttpRequest::new(match method {
             Method::POST => PutPayload::from_iter(body).into(),
@@ -70,12 +77,14 @@ impl Client {
         });
         if method == Method::POST {
             request.headers_mut().insert(CONTENT_LENGTH, len.into());
-            let kind = HeaderValue::from_static("application/octet-stream");
+            let kind = HeaderValue::from_str(&kind);
+            let kind = kind.map_err(|_| Answer::told(400, "", "a header is not one"))?;
             request.headers_mut().insert(CONTENT_TYPE, kind);
         }
-        let url = format!("{}{}", self.endpoint, place.path(&self.bucket));
+        let url = format!("{}{}", self.endpoint, self.terms.path(&place, &self.bucket));
         *request.uri_mut() = url.parse().map_err(|_| Answer::told(400, "", "its URL is not one"))?;
         *request.method_mut() = method;
+        self.terms.add_headers(&place, request.headers_mut());
         for (name, value) in headers {
             let value =
                 HeaderValue::from_str(value).map_err(|_| Answer::told(400, "", "a header is not one"))?;

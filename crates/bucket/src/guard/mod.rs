@@ -29,7 +29,9 @@ use crate::error::object;
 use crate::key::check;
 use crate::local::LocalBucket;
 use crate::store::{body_len, every_page};
-use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, UnfinishedUpload};
+use crate::{
+    Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, Source, UnfinishedUpload,
+};
 use crate::{azure, gcs, s3};
 use bytes::Bytes;
 use limit::{Limit, Permit};
@@ -518,6 +520,10 @@ impl Bucket for Guarded {
             Ok(answer) => answer,
             Err(_) => Err(Error::Timeout(format!("{}: its capacity was not told in time", self.url()))),
         }
+    }
+
+    fn credentials(&self) -> Option<Source> {
+        self.inner.credentials()
     }
 
     async fn keeps(&self) -> Option<String> {

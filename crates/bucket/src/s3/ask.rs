@@ -16,6 +16,7 @@ impl S3 {
             format!("{}?{}", self.place, words.join("&")).parse().map_err(|_| "its URL is not one")?;
         let credential = self.store.credentials().get_credential().await.map_err(|e| innermost(&e))?;
         let authorizer = AwsAuthorizer::new(&credential, "s3", &self.region);
+        let authorizer = authorizer.with_request_payer(self.requester_pays);
         authorizer.try_authorize(&mut request, None).map_err(|e| innermost(&e))?;
         ask(&self.http, request).await
     }

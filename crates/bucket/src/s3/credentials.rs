@@ -9,7 +9,7 @@
 use crate::environment::Environment;
 use crate::url::S3Location;
 use crate::web;
-use crate::{Error, Result};
+use crate::{Error, Result, Source};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use std::collections::HashMap;
 
@@ -67,6 +67,7 @@ pub(super) struct Found {
     pub endpoint: String,
     /// The bucket's URL.
     pub place: String,
+    pub source: Source,
 }
 
 pub(super) fn find(url: &str, location: &S3Location, environment: &Environment) -> Result<Found> {
@@ -93,11 +94,34 @@ pub(super) fn find(url: &str, location: &S3Location, environment: &Environment) 
     }
     let of_environment = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = location
+        .terms
         .endpoint
         .as_deref()
         .or_else(|| of_environment.iter().find_map(|variable| environment.get(variable)))
         .or_else(|| profile.get("endpoint_url"));
-    Ok(with_endpoint(builder, location, endpoint))
+    let source = source(&builder, named.is_none() && in_environment, name);
+    Ok(with_endpoint(builder, location, endpoint, source))
+}
+
+/// Where the builder's credentials come from, by the library's own order.
+fn source(builder: &AmazonS3Builder, of_environment: bool, profile: &str) -> Source {
+    use AmazonS3ConfigKey as Key;
+    let has = |key: Key| builder.get_config_value(&key).is_some();
+    if of_environment && has(Key::Token) {
+        let instead = "put them into ~/.aws/credentials, which is read again";
+        return Source::ending("temporary keys in the environment", instead);
+    }
+    Source::lasting(&match () {
+        () if of_environment => "keys in the environment".to_string(),
+        () if has(Key::AccessKeyId) => {
+            format!("profile {profile}, read again when its keys are not taken any more")
+        }
+        () if has(Key::WebIdentityTokenFile) && has(Key::RoleArn) => "a web identity, renewed".into(),
+        () if has(Key::ContainerCredentialsRelativeUri) || has(Key::ContainerCredentialsFullUri) => {
+            "the container's role, renewed".into()
+        }
+        () => "the instance's role, renewed".into(),
+    })
 }
 
 fn from_environment(environment: &Environment, without_credentials: bool) -> AmazonS3Builder {
@@ -144,7 +168,12 @@ fn with_profile(
 
 /// Sets where the bucket is. With an endpoint of its own it is named in the path, unless the name says
 /// otherwise; at AWS it is named in the host, unless dots in it would break TLS.
-fn with_endpoint(builder: AmazonS3Builder, location: &S3Location, endpoint: Option<&str>) -> Found {
+fn with_endpoint(
+    builder: AmazonS3Builder,
+    location: &S3Location,
+    endpoint: Option<&str>,
+    source: Source,
+) -> Found {
     let virtual_host = location.virtual_host.unwrap_or(endpoint.is_none() && !location.bucket.contains('.'));
     let mut builder = builder
         .with_bucket_name(&location.bucket)
@@ -162,7 +191,7 @@ fn with_endpoint(builder: AmazonS3Builder, location: &S3Location, endpoint: Opti
         builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(place.clone());
     }
     let place = if virtual_host { place } else { format!("{place}/{}", location.bucket) };
-    Found { builder, region, endpoint: shown, place }
+    Found { builder, region, endpoint: shown, place, source }
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 use crate::web::answer::{About, Answer};
 use crate::{Error, Operation};
 
+const RIGHTS: &str = "check the bucket's policy, and add requester_pays=true where the requester pays";
+
 pub(super) fn about<'a>(url: &'a str, endpoint: &'a str, operation: Operation, key: &'a str) -> About<'a> {
-    About { url, endpoint, operation, key, bucket: "bucket", rights: "check the bucket's policy" }
+    About { url, endpoint, operation, key, bucket: "bucket", rights: RIGHTS }
 }
 
 /// The error that an answer becomes.

@@ -10,15 +10,16 @@ mod uploads;
 use crate::environment::Environment;
 use crate::url::{Location, S3Location};
 use crate::web::answer::Answer;
+use crate::web::customer_key::CustomerKey;
 use crate::web::folder::Folder;
 use crate::web::objects::{Objects, Service};
 use crate::web::renew::{Renew, Renewing};
 use crate::web::{connector, innermost, once, options};
-use crate::{Error, Operation, Result, UnfinishedUpload};
+use crate::{Error, Operation, Result, Source, UnfinishedUpload};
 use clock::Timed;
 use credentials::Found;
 use object_store::ClientOptions;
-use object_store::aws::{AmazonS3, AwsCredential, AwsCredentialProvider};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpConnector};
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ struct S3 {
     /// Where the bucket is.
     place: String,
     region: String,
+    requester_pays: bool,
+    source: Source,
     store: Arc<AmazonS3>,
     credentials: Arc<Renewing<AwsCredential>>,
     /// For the requests that `object_store` does not have.
@@ -51,15 +54,39 @@ pub fn open(location: &S3Location, environment: &Environment) -> Result<Objects>
     let credentials = find_credentials(&url, location, environment)?;
     let timed = TimedConnector(credentials.clone());
     let found = credentials::find(&url, location, environment)?;
-    let client = options(&found.endpoint);
+    let client = options(&url, &found.endpoint, &location.terms)?;
     let failed = |e: object_store::Error| Error::Config(format!("{url}: {}", innermost(&e)));
     let http = timed.connect(&client).map_err(failed)?;
-    let builder = found.builder.with_credentials(credentials.clone()).with_client_options(client);
+    let builder = on_terms(&url, found.builder, location, &found.endpoint)?;
+    let requester_pays =
+        builder.get_config_value(&AmazonS3ConfigKey::RequestPayer).is_some_and(|value| value == "true");
+    let builder = builder.with_credentials(credentials.clone()).with_client_options(client);
     let store = builder.with_http_connector(timed).with_retry(once()).build().map_err(failed)?;
-    let Found { endpoint, place, region, .. } = found;
+    let Found { endpoint, place, region, source, .. } = found;
     let store = Arc::new(store);
-    let service = S3 { endpoint, place, region, store: store.clone(), credentials, http };
-    Ok(Objects::new(Folder::new(url, &location.prefix), store, Box::new(service)))
+    let service =
+        S3 { endpoint, place, region, requester_pays, source, store: store.clone(), credentials, http };
+    let class = location.terms.storage_class.clone();
+    Ok(Objects::new(Folder::new(url, &location.prefix), store, Box::new(service), class))
+}
+
+/// With what the bucket's name says of encryption and payment.
+fn on_terms(
+    url: &str,
+    mut builder: AmazonS3Builder,
+    location: &S3Location,
+    endpoint: &str,
+) -> Result<AmazonS3Builder> {
+    if let Some(file) = &location.terms.customer_key_file {
+        builder = builder.with_ssec_encryption(CustomerKey::load(url, file, endpoint)?.key);
+    }
+    if let Some(kms) = &location.kms {
+        builder = builder.with_sse_kms_encryption(kms);
+    }
+    Ok(match location.requester_pays {
+        Some(pays) => builder.with_request_payer(pays),
+        None => builder,
+    })
 }
 
 /// Credentials that are looked for in all places again when the store does not take them.
@@ -71,7 +98,8 @@ fn find_credentials(
     let (url, location, environment) = (url.to_string(), location.clone(), environment.clone());
     Renewing::new(move || {
         let found = credentials::find(&url, &location, &environment)?;
-        let builder = found.builder.with_client_options(options(&found.endpoint));
+        let client = options(&url, &found.endpoint, &location.terms)?;
+        let builder = found.builder.with_client_options(client);
         let store = builder.with_http_connector(connector()).with_retry(once()).build();
         let store = store.map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
         Ok(store.credentials().clone())
@@ -82,6 +110,10 @@ fn find_credentials(
 impl Service for S3 {
     fn explain(&self, url: &str, operation: Operation, key: &str, answer: &Answer) -> Error {
         errors::explain(&errors::about(url, &self.endpoint, operation, key), answer)
+    }
+
+    fn credentials(&self) -> Source {
+        self.source.clone()
     }
 
     fn renew(&self) {
@@ -99,6 +131,11 @@ impl Service for S3 {
     async fn keeps(&self, url: &str) -> Option<String> {
         self.find_keeps(url).await
     }
+}
+
+/// Whether an answer says what time it is; for tests that give it what no store would.
+pub(crate) fn parses_date(text: &str) -> bool {
+    clock::skew_of(text, chrono::DateTime::default()).is_some()
 }
 
 /// Whether an answer of a store makes sense; for tests that give it what no store would.

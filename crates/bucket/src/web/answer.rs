@@ -136,6 +136,10 @@ impl Answer {
             // Another code says that something else is missing.
             Some(404) if self.code.is_empty() => Error::NotFound(place),
             Some(412 | 409) if about.operation == Operation::Create => Error::Exists(place),
+            Some(403) if self.message.contains("kms:") => Error::Denied(format!(
+                "{place}: {}: let these credentials use the key: kms:GenerateDataKey and kms:Decrypt",
+                self.in_its_words()
+            )),
             Some(401 | 403) => Error::Denied(format!(
                 "{place}: {}: these credentials may not {} here; {}",
                 self.because("access denied"),
@@ -173,6 +177,9 @@ impl Answer {
         let (place, cause) = (about.place(), cause_in_a_line(&self.cause));
         let About { url, endpoint, .. } = about;
         match self.transport {
+            Some(_) if self.cause.contains("certificate") => Error::Config(format!(
+                "{url}: {endpoint} is not trusted: {cause}: name its authority's certificates with ca_file=/path.pem"
+            )),
             Some(HttpErrorKind::Connect) => Error::Io(format!(
                 "{url}: cannot connect to {endpoint}: {cause}: check the endpoint, and that its server runs"
             )),

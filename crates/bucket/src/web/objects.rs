@@ -5,13 +5,16 @@ use super::body::{collect, split};
 use super::folder::Folder;
 use super::innermost;
 use crate::store::{body_len, every_page};
-use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, UnfinishedUpload};
+use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, Source, UnfinishedUpload};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{
+    Attribute, Attributes, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload,
+};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,11 +45,19 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// The error that a request on `key` of the bucket `url` becomes; the key is empty where it was on the bucket.
     fn explain(&self, url: &str, operation: Operation, key: &str, answer: &Answer) -> Error;
 
+    /// Where the credentials come from.
+    fn credentials(&self) -> Source;
+
     /// The store does not take the credentials: look for others.
     fn renew(&self);
 
     /// Whether the refusal of a HEAD, which has no body, says why.
     fn has_words_for_heads(&self) -> bool;
+
+    /// Whether what is written in parts can be given a storage class.
+    fn has_class_for_parts(&self) -> bool {
+        true
+    }
 
     /// Whether a GET can ask for the last so many bytes.
     fn has_suffix_ranges(&self) -> bool {
@@ -66,13 +77,38 @@ pub struct Objects {
     folder: Folder,
     store: Arc<dyn Store>,
     service: Box<dyn Service>,
+    /// The storage class of what is written, if it is not the bucket's own.
+    class: Option<String>,
     /// What uploads in parts that are under way are for.
     live: Arc<Mutex<Vec<Path>>>,
 }
 
 impl Objects {
-    pub(crate) fn new(folder: Folder, store: Arc<dyn Store>, service: Box<dyn Service>) -> Objects {
-        Objects { folder, store, service, live: Arc::default() }
+    pub(crate) fn new(
+        folder: Folder,
+        store: Arc<dyn Store>,
+        service: Box<dyn Service>,
+        class: Option<String>,
+    ) -> Objects {
+        Objects { folder, store, service, class, live: Arc::default() }
+    }
+
+    /// What objects are written with.
+    fn attributes(&self) -> Attributes {
+        self.class.iter().map(|class| (Attribute::StorageClass, class.clone())).collect()
+    }
+
+    async fn put_once(
+        &self,
+        operation: Operation,
+        mode: PutMode,
+        path: &Path,
+        key: &str,
+        body: Vec<Bytes>,
+    ) -> Result<()> {
+        let options = PutOptions { mode, attributes: self.attributes(), ..PutOptions::default() };
+        let written = self.store.put_opts(path, PutPayload::from_iter(body), options).await;
+        written.map(drop).map_err(|e| self.explain(operation, key, &e))
     }
 
     pub(crate) fn folder(&self) -> &Folder {
@@ -150,7 +186,8 @@ impl Objects {
         let fail = |e: object_store::Error| self.explain(Operation::Put, key, &e);
         // The store knows of an upload before its answer is here, and may list it.
         let mut upload = Upload::begin(self, path);
-        let id = self.store.create_multipart(path).await.map_err(fail)?;
+        let options = PutMultipartOptions { attributes: self.attributes(), ..Default::default() };
+        let id = self.store.create_multipart_opts(path, options).await.map_err(fail)?;
         upload.id = Some(id.clone());
         let parts: Vec<PartId> = stream::iter(split(body, PART).into_iter().enumerate())
             .map(|(index, part)| self.store.put_part(path, &id, index, PutPayload::from_iter(part)))
@@ -271,21 +308,16 @@ impl Bucket for Objects {
 
     async fn put(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
         let path = self.path(key)?;
-        if body_len(&body) > MULTIPART_ABOVE {
+        let in_parts = self.class.is_none() || self.service.has_class_for_parts();
+        if in_parts && body_len(&body) > MULTIPART_ABOVE {
             return self.put_in_parts(&path, key, body).await;
         }
-        let payload = PutPayload::from_iter(body);
-        self.store.put(&path, payload).await.map_err(|e| self.explain(Operation::Put, key, &e))?;
-        Ok(())
+        self.put_once(Operation::Put, PutMode::Overwrite, &path, key, body).await
     }
 
     async fn create(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
         let path = self.path(key)?;
-        let payload = PutPayload::from_iter(body);
-        match self.store.put_opts(&path, payload, PutMode::Create.into()).await {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.explain(Operation::Create, key, &e)),
-        }
+        self.put_once(Operation::Create, PutMode::Create, &path, key, body).await
     }
 
     async fn delete(&self, keys: &[String]) -> Result<()> {
@@ -351,6 +383,10 @@ impl Bucket for Objects {
 
     async fn capacity(&self) -> Result<Option<Capacity>> {
         Ok(None)
+    }
+
+    fn credentials(&self) -> Option<Source> {
+        Some(self.service.credentials())
     }
 
     async fn keeps(&self) -> Option<String> {
