@@ -228,3 +228,33 @@ def write_whole(path, text):
     with open(path + ".new", "w") as file:
         file.write(text)
     os.rename(path + ".new", path)
+
+
+class Exchange(Service):
+    """Google's Security Token Service and its impersonation of service accounts: gives a gate's tokens for `foreign`."""
+
+    AUDIENCE = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q"
+
+    def __init__(self, gate, foreign):
+        self.asked, self.federated = [], secrets.token_hex(16)
+        exchange = self
+
+        class Handler(Answers):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+                if self.path == "/v1/token":
+                    words = dict(urllib.parse.parse_qsl(body))
+                    good = words.get("subject_token") == foreign and words.get("audience") == exchange.AUDIENCE
+                    answer = {"access_token": exchange.federated, "expires_in": 3600, "token_type": "Bearer"}
+                    what = "exchange"
+                else:
+                    good = self.headers.get("Authorization") == f"Bearer {exchange.federated}" and "scope" in body
+                    end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+                    answer = {"accessToken": gate.issue(3600), "expireTime": end}
+                    what = "impersonate"
+                if good:
+                    exchange.asked.append(what)
+                # A refusal quotes what it is about, as those of services do.
+                self.reply(200 if good else 400, json.dumps(answer if good else {"error": "invalid", "about": body}))
+
+        self.serve(Handler)

@@ -5,6 +5,7 @@ import shutil
 import time
 import urllib.parse
 
+import gate
 import stub
 import tree
 from harness import test
@@ -205,3 +206,38 @@ def answers(t):
     ]:
         cases.append(Wrong(about, ["pool", "create", "tank", url], names, remedy))
     t.note(f"{refuse(t, host, cases)} lines")
+
+
+@test("workload identity federation at Google: a foreign token is exchanged, and a service account impersonated",
+      limit=60, needs="pool")
+def federation(t):
+    gcs, host = t.world.gcs(1), t.world.host
+    door = gate.TokenGate(gcs.port)
+    exchange = gate.Exchange(door, "foreign-hush")
+    t.world.servers[:0] = [door, exchange]
+    del host.environment["GOOGLE_BEARER_TOKEN"]
+    foreign, file = (os.path.join(t.scratch, name) for name in ("foreign", "external.json"))
+    gate.write_whole(foreign, "foreign-hush\n")
+    account = {
+        "type": "external_account", "audience": exchange.AUDIENCE, "token_url": exchange.endpoint + "/v1/token",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "credential_source": {"file": foreign},
+        "service_account_impersonation_url": exchange.endpoint + "/v1/tarn:generateAccessToken",
+    }
+    gate.write_whole(file, json.dumps(account))
+    host.environment["GOOGLE_APPLICATION_CREDENTIALS"] = file
+    url = door.urls(gcs)[0]
+    report = host.json("bucket", "check", url)
+    t.check(report["ready"] and exchange.asked == ["exchange", "impersonate"], f"{exchange.asked} {report['findings']}")
+    # What was given is taken back: it is asked for anew.
+    pool = t.world.pool(buckets=[url])
+    pool.mount()
+    door.tokens.clear()
+    tree.make_extras(os.path.join(pool.mnt, "extras"), each=5)
+    sync_all(pool.mnt)
+    pool.umount()
+    no_secrets(t, host, SECRET, "foreign-hush")
+    # Whoever issues it lets it end.
+    gate.write_whole(foreign, "old-hush\n")
+    done = host.tarn("bucket", "check", url, check=False)
+    t.check(done.returncode == 1 and "no token was given" in done.stdout and "hush" not in done.stdout, done.stdout)
+    gate.write_whole(foreign, "foreign-hush\n")

@@ -18,6 +18,7 @@ pub const PARSERS: &[Parser] = &[
     ("bucket-gcs-batch", gcs::parses_batch),
     ("bucket-gcs-part", |bytes| std::str::from_utf8(bytes).is_ok_and(gcs::parses_part)),
     ("bucket-gcs-key", |bytes| std::str::from_utf8(bytes).is_ok_and(gcs::credentials::parses_file)),
+    ("bucket-gcs-token", |bytes| std::str::from_utf8(bytes).is_ok_and(gcs::federation::parses_token)),
     ("bucket-azure-connection", |bytes| {
         std::str::from_utf8(bytes).is_ok_and(azure::credentials::parses_connection)
     }),

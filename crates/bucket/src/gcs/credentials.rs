@@ -4,13 +4,16 @@
 //! of the machine. All of it is `object_store`'s to follow, which renews what expires; `GOOGLE_SKIP_SIGNATURE=true` is
 //! for servers that want no credentials.
 
+use super::federation::{External, Federation};
 use crate::environment::Environment;
 use crate::url::GcsLocation;
 use crate::web::{self, connector, once, options};
 use crate::{Error, Result, Source};
+use object_store::client::HttpConnector;
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, GoogleConfigKey};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const ENDPOINT: &str = "https://storage.googleapis.com";
 /// Where gcloud leaves its own, below its folder.
@@ -60,8 +63,16 @@ pub(super) fn find(url: &str, location: &GcsLocation, environment: &Environment)
     if others.iter().all(|key| builder.get_config_value(key).is_none())
         && let Some(file) = file(environment)
     {
-        check(url, &file)?;
+        let external = check(url, &file)?;
         source = Source::lasting(&format!("{}, read again when it is not taken any more", file.display()));
+        if let Some(external) = external {
+            let client = options(url, external.token_url(), &location.terms)?;
+            let http = connector().connect(&client);
+            let http = http.map_err(|e| Error::Config(format!("{url}: {}", web::innermost(&e))))?;
+            let provider: GcpCredentialProvider =
+                Arc::new(Federation { external, http, last: tokio::sync::Mutex::default() });
+            return Ok(Found { provider: Some(provider), source: Some(source), endpoint });
+        }
         builder = builder.with_application_credentials(file.display().to_string());
     }
     let client = options(url, ENDPOINT, &location.terms)?;
@@ -104,8 +115,9 @@ fn file(environment: &Environment) -> Option<PathBuf> {
     Some(folder.join(WELL_KNOWN)).filter(|file| file.exists())
 }
 
-/// Refuses a file that cannot be read, or is of a kind that is not followed.
-fn check(url: &str, file: &Path) -> Result<()> {
+/// Reads a file, and refuses one that cannot be read or is of a kind that is not followed. Gives what tells of another's
+/// tokens; the rest the library reads itself.
+fn check(url: &str, file: &Path) -> Result<Option<External>> {
     let shown = file.display();
     let bad = |why: String| {
         Error::Config(format!(
@@ -115,7 +127,10 @@ fn check(url: &str, file: &Path) -> Result<()> {
     };
     let text = std::fs::read_to_string(file).map_err(|e| bad(e.kind().to_string()))?;
     match kind(&text) {
-        Some(kind) if KINDS.contains(&kind.as_str()) => Ok(()),
+        Some(kind) if KINDS.contains(&kind.as_str()) => Ok(None),
+        Some(kind) if kind == "external_account" => {
+            External::read(&text).map(Some).map_err(|why| bad(why.into()))
+        }
         Some(kind) => Err(bad(format!("Tarn does not follow the type {}", web::answer::in_a_line(&kind)))),
         None => Err(bad("it is not JSON with a type".into())),
     }

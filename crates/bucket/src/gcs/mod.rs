@@ -10,6 +10,7 @@ mod answers;
 mod batch;
 pub mod credentials;
 mod errors;
+pub mod federation;
 mod keeps;
 mod request;
 mod terms;
