@@ -239,3 +239,38 @@ async fn what_is_counted_is_plain_data() {
     assert_eq!(json["operations"]["put"]["latency"]["count"], 2);
     assert_eq!(json["operations"]["get"]["latency"]["count"], 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn credentials_are_waited_for_a_moment_and_not_for_the_deadline() {
+    let (faults, bucket) = guarded("locked-out", &OpenOptions::default());
+    bucket.put("a", text("abc")).await.unwrap();
+    faults.script(Operation::Get, "", 3, Fault::LockedOut);
+    assert_eq!(bucket.get("a", 0..3).await.unwrap(), "abc");
+    faults.script(Operation::Get, "", 1000, Fault::LockedOut);
+    let start = Instant::now();
+    let error = bucket.get("a", 0..3).await.unwrap_err();
+    assert!(matches!(&error, Error::Credentials(text) if text.contains("expired")), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_store_is_asked_less_and_nothing_fails() {
+    let options = OpenOptions { concurrency: Some(64), ..OpenOptions::default() };
+    let (faults, bucket) = guarded("busy", &options);
+    faults.script(Operation::Put, "", 500, Fault::Busy);
+    let puts = (0..64).map(|n| {
+        let bucket = bucket.clone();
+        tokio::spawn(async move { bucket.put(&format!("{n}"), text("x")).await })
+    });
+    for put in futures::future::join_all(puts).await {
+        put.unwrap().unwrap();
+    }
+    let stats = bucket.stats();
+    assert!(stats.concurrency <= 32 && stats.concurrency_most == 64, "{}", stats.concurrency);
+    assert!(stats.slowed_ms.is_some());
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        bucket.head("1").await.unwrap();
+    }
+    assert_eq!((bucket.stats().concurrency, bucket.stats().slowed_ms), (64, None));
+}
