@@ -73,8 +73,8 @@ def goes_through(t, pool, renew, words):
     valid = t.pick(4, 20)
     renew(valid)
     pool.mount()
-    writing = Writing(t, os.path.join(pool.mnt, "big"), t.pick(160, 2048), t.pick(12, 24))
-    for _ in range(2):
+    writing = Writing(t, os.path.join(pool.mnt, "big"), t.pick(96, 2048), t.pick(8, 24))
+    for _ in range(t.pick(1, 3)):
         time.sleep(valid - 1)
         renew(valid)
     # Now nobody renews them.
@@ -127,7 +127,7 @@ def role(t):
     environment.update(HOME=t.scratch, AWS_METADATA_ENDPOINT=metadata.endpoint)
     pool = t.world.pool(buckets=door.urls(server))
     pool.mount()
-    writing = Writing(t, os.path.join(pool.mnt, "big"), t.pick(100, 2048), t.pick(12, 24))
+    writing = Writing(t, os.path.join(pool.mnt, "big"), t.pick(96, 2048), t.pick(12, 24))
     time.sleep(3)
     # The next ones are kept, until somebody revokes the role's sessions.
     metadata.seconds = 3600
@@ -205,8 +205,8 @@ def clock(t):
 @test("a storm of 503 under load: fewer requests are made, nothing fails, and status tells", limit=120, needs="pool")
 def storm(t):
     trouble = Trouble(t, deadline=t.pick(20, 60))
-    seconds = t.pick(8, 60)
-    trouble.load(seconds + t.pick(10, 30))
+    seconds = t.pick(5, 60)
+    trouble.load(seconds + t.pick(8, 30))
     time.sleep(3)
     trouble.proxy.rates = {"fail": 0.8}
     told = wait_until(lambda: (s := status(trouble.pool)) and "asks to be asked less" in s and s, 20, "status tells", 0.2)
