@@ -8,3 +8,4 @@ sh ./fsx.sh
 sh ./versitygw.sh
 sh ./azurite.sh
 sh ./fake-gcs.sh
+sh ./moto.sh

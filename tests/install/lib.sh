@@ -49,3 +49,14 @@ cargo_tool() {
     }
     touch "$mark"
 }
+
+# go_server NAME SCRIPT: has tests/servers/SCRIPT build the server NAME, with a Go that can.
+go_server() {
+    [ -x "$tools/bin/$1" ] && return 0
+    sh "$repo/tests/install/go.sh"
+    # Before an older Go of the distribution's.
+    [ ! -x "$tools/go/bin/go" ] || export PATH="$tools/go/bin:$PATH"
+    # GOTOOLCHAIN=local, where somebody set it, would keep an older Go from fetching the one it needs.
+    export GOTOOLCHAIN=auto GOFLAGS=-buildvcs=false
+    sh "$repo/tests/servers/$2" install
+}

@@ -1,5 +1,5 @@
 """Emulators of Google Cloud Storage and Azure Blob Storage for tests, on files: what is acknowledged is there after a
-kill."""
+kill. And a second one of S3, in memory."""
 import base64
 import contextlib
 import datetime
@@ -64,6 +64,29 @@ class Emulator:
         return {}
 
 
+class Moto(Emulator):
+    """moto, a second emulator of S3, in memory."""
+
+    def __init__(self, root, buckets):
+        super().__init__(root, buckets)
+        for name in self.names:
+            request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
+            with urllib.request.urlopen(request, timeout=20):
+                pass
+
+    def command(self):
+        found = os.path.join(REPO, ".tools/moto/bin/moto_server")
+        if not os.path.exists(found):
+            raise Skipped("moto is not installed: tests/servers/moto.sh")
+        return [found, "-H", "127.0.0.1", "-p", str(self.port)]
+
+    def urls(self, prefix="tarn"):
+        return [f"s3://{name}/{prefix}?endpoint={self.endpoint}&region=us-east-1" for name in self.names]
+
+    def credentials(self):
+        return {"AWS_ACCESS_KEY_ID": "tarn-test", "AWS_SECRET_ACCESS_KEY": "tarn-test-secret"}
+
+
 class Gcs(Emulator):
     """fake-gcs-server: each directory below `root` is a bucket."""
 
@@ -112,7 +135,9 @@ class Azure(Emulator):
 
     ACCOUNT, KEY = "tarntest", base64.b64encode(b"tarn-test-secret").decode()
 
-    def __init__(self, root, buckets):
+    def __init__(self, root, buckets, loose=False):
+        # Whether it passes over what it does not know.
+        self.loose = loose
         super().__init__(root, buckets)
         for name in self.names:
             self.request("PUT", f"/{name}", "restype:container")
@@ -123,7 +148,7 @@ class Azure(Emulator):
             raise Skipped("azurite is not installed: tests/servers/azurite.sh")
         return [
             "node", main, "--silent", "--disableTelemetry", "--skipApiVersionCheck", "--location", self.root,
-            "--blobHost", "127.0.0.1", "--blobPort", str(self.port),
+            "--blobHost", "127.0.0.1", "--blobPort", str(self.port), *(["--loose"] if self.loose else []),
         ]
 
     def environment(self):
@@ -145,9 +170,10 @@ class Azure(Emulator):
         with urllib.request.urlopen(request, timeout=20) as answer:
             return answer.read()
 
-    def signature(self, name, rights="rwdlc"):
-        """A shared access signature for one container, as Azure documents it (service SAS), for an hour."""
-        end = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def signature(self, name, rights="rwdlc", seconds=3600):
+        """A shared access signature for one container, as Azure documents it (service SAS), for so long."""
+        end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
+        end = end.strftime("%Y-%m-%dT%H:%M:%SZ")
         version = "2023-11-03"
         fields = [rights, "", end, f"/blob/{self.ACCOUNT}/{name}", "", "", "", version, "c", *[""] * 7]
         digest = hmac.new(base64.b64decode(self.KEY), "\n".join(fields).encode(), hashlib.sha256).digest()

@@ -103,13 +103,28 @@ class Proxy:
                 if server is None:
                     server = Stream(socket.create_connection(self.target, timeout=120))
                     server.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self.request(client, server, head)
+                refusal, head = self.admit(head)
+                if refusal is None:
+                    self.request(client, server, head)
+                else:
+                    self.refuse(client, head, *refusal)
         except (Ended, OSError, ValueError):
             pass
         finally:
             sock.close()
             if server:
                 server.sock.close()
+
+    def admit(self, head):
+        """Whether a request may pass: a status and a body instead of an answer, or None; and the head to pass on."""
+        return None, head
+
+    def refuse(self, client, head, status, text):
+        for _ in body(client, head):
+            pass
+        if head.startswith(b"HEAD "):
+            text = b""
+        client.sock.sendall(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text))
 
     def count(self, what):
         with self.lock:
@@ -145,13 +160,8 @@ class Proxy:
                 time.sleep(0.05)
             raise Ended
         if fault == "fail":
-            for _ in body(client, head):
-                pass
             text = b"<Error><Code>SlowDown</Code><Message>a fault for the test</Message></Error>"
-            if method == b"HEAD":
-                text = b""
-            client.sock.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
-            return
+            return self.refuse(client, head, b"503 Slow Down", text)
         server.sock.sendall(head)
         for piece in body(client, head):
             server.sock.sendall(piece)

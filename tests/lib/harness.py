@@ -66,6 +66,8 @@ ROWS = [
     ("sim", "seeds of faults and crashes against a model"),
     ("bounds", "memory, listings and requests stay within bounds"),
     ("clouds", "pools on GCS and Azure, and on all clouds at once"),
+    ("terms", "storage classes, customers' keys, who pays, certificates and proxies"),
+    ("renewal", "credentials that expire, a clock that is off, a store that asks to be asked less"),
     ("telemetry", "metrics, tarn stats, tarn cost, jobs"),
 ]
 

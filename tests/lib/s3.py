@@ -14,6 +14,21 @@ from harness import REPO, Failed, Skipped
 ACCESS, SECRET, REGION = "tarn-test", "tarn-test-secret", "us-east-1"
 
 
+def authorization(method, path, query, headers, key=ACCESS, secret=SECRET):
+    """The header that signs a request with these headers, as AWS documents it (Signature Version 4). Path and query are
+    as they are sent."""
+    date, names = headers["x-amz-date"], ";".join(sorted(headers))
+    lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
+    words = "&".join(sorted(word if "=" in word else word + "=" for word in query.split("&") if word))
+    canonical = f"{method}\n{path}\n{words}\n{lines}\n{names}\n{headers['x-amz-content-sha256']}"
+    scope = f"{date[:8]}/{REGION}/s3/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    digest = b"AWS4" + secret.encode()
+    for word in (*scope.split("/"), text):
+        digest = hmac.new(digest, word.encode(), hashlib.sha256).digest()
+    return f"AWS4-HMAC-SHA256 Credential={key}/{scope}, SignedHeaders={names}, Signature={digest.hex()}"
+
+
 def binary():
     """Where tests/servers/versitygw.sh put the server, or wherever it already was."""
     places = [os.path.join(REPO, ".tools/bin/versitygw"), os.path.expanduser("~/go/bin/versitygw")]
@@ -24,10 +39,10 @@ def binary():
 
 
 class Server:
-    """A running server with `buckets` empty buckets, on files below `root`; it can keep versions if `versions`, and
-    counts what it serves if `counting`."""
+    """A running server with `buckets` empty buckets, on files below `root`; it can keep versions if `versions`, counts
+    what it serves if `counting`, and speaks TLS with the files of a certificate and its key if `tls`."""
 
-    def __init__(self, root, buckets, versions=False, counting=False):
+    def __init__(self, root, buckets, versions=False, counting=False, tls=None):
         self.root = root
         self.names = [f"b{n:02}" for n in range(1, buckets + 1)]
         for name in self.names:
@@ -53,6 +68,9 @@ class Server:
         self.accesses = root.rstrip("/") + ".access"
         if counting:
             command += ["--access-log", self.accesses]
+        self.tls = tls
+        if tls:
+            command += ["--cert", tls[0], "--key", tls[1]]
         self.process = subprocess.Popen([*command, "posix", *beside, root], env=env, stdout=self.log, stderr=self.log)
         self.wait()
 
@@ -68,7 +86,7 @@ class Server:
 
     @property
     def endpoint(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def urls(self, prefix="tarn"):
         return [f"s3://{name}/{prefix}?endpoint={self.endpoint}&region={REGION}" for name in self.names]
@@ -78,21 +96,11 @@ class Server:
         return {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
 
     def request(self, method, path, query="", body=b"", headers=()):
-        """A request of the server's owner, signed as AWS documents it (Signature Version 4); `query` is one name."""
+        """A request of the server's owner; `query` is one name."""
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         digest = hashlib.sha256(body).hexdigest()
         sent = {"host": f"127.0.0.1:{self.port}", "x-amz-content-sha256": digest, "x-amz-date": now, **dict(headers)}
-        names = ";".join(sorted(sent))
-        lines = "".join(f"{name}:{sent[name]}\n" for name in sorted(sent))
-        canonical = f"{method}\n{path}\n{query}{'=' if query else ''}\n{lines}\n{names}\n{digest}"
-        scope = f"{now[:8]}/{REGION}/s3/aws4_request"
-        text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-        key = b"AWS4" + SECRET.encode()
-        for word in (*scope.split("/"), text):
-            key = hmac.new(key, word.encode(), hashlib.sha256).digest()
-        sent["authorization"] = (
-            f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
-        )
+        sent["authorization"] = authorization(method, path, f"{query}{'=' if query else ''}", sent)
         url = f"{self.endpoint}{path}{'?' if query else ''}{query}"
         request = urllib.request.Request(url, data=body or None, headers=sent, method=method)
         with urllib.request.urlopen(request, timeout=20) as answer:

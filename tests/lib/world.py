@@ -137,11 +137,17 @@ class World:
 
         return self.serve(clouds.Gcs(self.path("gcs"), buckets))
 
-    def azure(self, buckets):
+    def azure(self, buckets, **how):
         """Starts an Azure server."""
         import clouds
 
-        return self.serve(clouds.Azure(self.path("azure"), buckets))
+        return self.serve(clouds.Azure(self.path("azure"), buckets, **how))
+
+    def moto(self, buckets):
+        """Starts another S3 server."""
+        import clouds
+
+        return self.serve(clouds.Moto(self.path("moto"), buckets))
 
     def serve(self, server):
         self.servers.append(server)

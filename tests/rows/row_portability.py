@@ -4,7 +4,7 @@ import shutil
 
 import tree
 from harness import test
-from row_programs import crates
+from sample import crates
 from world import Host, Pool
 
 

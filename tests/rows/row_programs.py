@@ -10,21 +10,7 @@ import sys
 
 import tree
 from harness import REPO, Failed, test
-
-
-def crates(count):
-    """Directories of real sources: the crates that Cargo fetched to build Tarn, the largest first."""
-    base = os.path.expanduser(os.environ.get("CARGO_HOME", "~/.cargo") + "/registry/src")
-    found = []
-    for index in sorted(os.listdir(base)):
-        for name in sorted(os.listdir(os.path.join(base, index))):
-            folder = os.path.join(base, index, name)
-            found.append((sum(len(files) for _, _, files in os.walk(folder)), folder))
-    # Neither the giants nor the crumbs: a few hundred files each at most.
-    found = sorted((f for f in found if f[0] <= 400), reverse=True)
-    if len(found) < count:
-        raise Failed(f"only {len(found)} crates in {base}: build Tarn first")
-    return [folder for _, folder in found[:count]]
+from sample import crates
 
 
 GIT = ["git", "-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "gc.auto=0"]

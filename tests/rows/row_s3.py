@@ -1,6 +1,5 @@
 """A pool on an S3 server."""
 import os
-import shutil
 
 import tree
 from faults import Proxy
@@ -8,33 +7,19 @@ from harness import Failed, test
 from hosts import append, hand_over, lines, other_host, refused, resume, scan, stopped, take_over
 from load import Workers
 from row_ownership import races, sleeper
-from row_programs import crates
+from sample import Sample, no_secrets
 from world import du, sync_all, wait_until
 
 
 @test("create, mount, copy a tree, mount cold, verify; no credentials in any log", limit=240, needs="pool")
 def copy(t):
-    server = t.world.s3(4)
-    pool = t.world.pool(buckets=server.urls())
+    pool = t.world.pool(buckets=t.world.s3(4).urls())
     pool.mount()
-    source = os.path.join(t.scratch, "tree")
-    os.mkdir(source)
-    for crate in crates(t.pick(5, 40)):
-        shutil.copytree(crate, os.path.join(source, os.path.basename(crate)), symlinks=True)
-    tree.make_extras(os.path.join(source, "extras"), each=t.pick(20, 100))
-    tree.make_big(os.path.join(source, "big"), t.pick(128, 2048) << 20)
-    entries = tree.scan(source)
-    tree.copy(source, pool.mnt, entries)
+    sample = Sample(t, t.pick(5, 40), t.pick(128, 2048))
+    sample.copy(pool)
     pool.remount_cold()
-    wrong = tree.verify(source, pool.mnt, entries)
-    t.check(not wrong, f"{len(wrong)} names differ: {wrong[:3]}")
-    t.note(f"{len(entries)} names")
-    for folder, _, names in os.walk(pool.host.state):
-        for name in names:
-            path = os.path.join(folder, name)
-            if os.path.isfile(path):
-                with open(path, "rb") as file:
-                    t.check(b"tarn-test-secret" not in file.read(), f"the secret key stands in {path}")
+    sample.verify(pool)
+    no_secrets(t, pool.host)
     history = pool.host.tarn("pool", "history", "tank").stdout
     t.check("pool create" in history and "secret" not in history, "history")
 

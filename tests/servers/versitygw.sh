@@ -8,55 +8,25 @@
 # The root account comes from ROOT_ACCESS_KEY_ID and ROOT_SECRET_ACCESS_KEY, or else from AWS_ACCESS_KEY_ID and
 # AWS_SECRET_ACCESS_KEY. DIR must exist. More flags for `versitygw posix` may be given in VERSITYGW_POSIX_FLAGS.
 set -eu
+. "$(dirname "$0")/lib.sh"
 
 version=v1.8.0
-repo=$(cd "$(dirname "$0")/../.." && pwd)
-tools=$repo/.tools/bin
-run=$repo/.tools/run
-binary=$tools/versitygw
-
-die() {
-    echo "versitygw.sh: $*" >&2
-    exit 1
-}
+binary=$tools/bin/versitygw
 
 install_it() {
-    mkdir -p "$tools"
-    # Two tests that start at once must not build twice.
-    exec 9>"$tools/.versitygw.lock"
-    flock 9
-    if [ ! -x "$binary" ]; then
-        command -v go >/dev/null || die "go is missing: install Go 1.24 or later, or put versitygw $version into $tools"
-        echo "versitygw.sh: building versitygw $version, which takes some minutes" >&2
-        GOBIN=$tools go install "github.com/versity/versitygw/cmd/versitygw@$version"
-    fi
-    exec 9>&-
+    [ -x "$binary" ] && return 0
+    command -v go >/dev/null || die "go is missing: install Go 1.24 or later, or put versitygw $version into $tools/bin"
+    echo "versitygw.sh: building versitygw $version, which takes some minutes" >&2
+    GOBIN=$tools/bin go install "github.com/versity/versitygw/cmd/versitygw@$version"
 }
 
-answers() {
-    curl --silent --fail --max-time 2 "http://127.0.0.1:$1/health" >/dev/null 2>&1
-}
-
-# launch DIR PORT [FLAG...]: true when it answers, false when it ended instead.
-launch() {
+# serve DIR PORT [FLAG...]: true when it answers, false when it ended instead.
+serve() {
     dir=$1 port=$2
     shift 2
     # shellcheck disable=SC2086
-    setsid "$binary" --port "127.0.0.1:$port" --keep-alive --quiet --health /health \
-        posix ${VERSITYGW_POSIX_FLAGS:-} "$@" "$dir" >"$run/$port.log" 2>&1 9>&- </dev/null &
-    pid=$!
-    tries=0
-    while [ $tries -lt 150 ]; do
-        kill -0 "$pid" 2>/dev/null || return 1
-        if answers "$port"; then
-            echo "$pid" >"$run/$port.pid"
-            return 0
-        fi
-        sleep 0.1
-        tries=$((tries + 1))
-    done
-    kill "$pid" 2>/dev/null || true
-    return 1
+    launch "$port" "http://127.0.0.1:$port/health" "$binary" --port "127.0.0.1:$port" --keep-alive --quiet \
+        --health /health posix ${VERSITYGW_POSIX_FLAGS:-} "$@" "$dir"
 }
 
 start() {
@@ -67,40 +37,29 @@ start() {
     [ -n "$ROOT_ACCESS_KEY_ID" ] && [ -n "$ROOT_SECRET_ACCESS_KEY" ] ||
         die "set ROOT_ACCESS_KEY_ID and ROOT_SECRET_ACCESS_KEY"
     export ROOT_ACCESS_KEY_ID ROOT_SECRET_ACCESS_KEY
-    command -v curl >/dev/null || die "curl is missing: install it"
-    install_it
-    mkdir -p "$run"
-    answers "$port" && die "something answers on port $port already"
-    launch "$dir" "$port" && return
+    once install_it
+    serve "$dir" "$port" && return
     # Metadata goes into extended attributes, which not every file system has: then beside the directory.
     if grep -qi xattr "$run/$port.log"; then
         mkdir -p "$dir.metadata"
-        launch "$dir" "$port" --sidecar "$dir.metadata" && return
+        serve "$dir" "$port" --sidecar "$dir.metadata" && return
     fi
     cat "$run/$port.log" >&2
     die "versitygw did not start on port $port"
 }
 
-stop() {
-    for file in "$run"/${1:-*}.pid; do
+stop_all() {
+    for file in "$run"/*.pid; do
         [ -e "$file" ] || continue
-        pid=$(cat "$file")
-        rm -f "$file" "${file%.pid}.log"
-        # The number may have gone to another process since.
-        [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$binary" ] || continue
-        kill "$pid" 2>/dev/null || continue
-        tries=0
-        while kill -0 "$pid" 2>/dev/null && [ $tries -lt 50 ]; do
-            sleep 0.1
-            tries=$((tries + 1))
-        done
-        kill -9 "$pid" 2>/dev/null || true
+        port=$(basename "$file" .pid)
+        if is_running "$port" versitygw; then stop "$port" versitygw; fi
     done
 }
 
 case "${1:-} $#" in
-"install 1") install_it ;;
+"install 1") once install_it ;;
 "start 3") start "$2" "$3" ;;
-"stop 1" | "stop 2") stop "${2:-}" ;;
+"stop 1") stop_all ;;
+"stop 2") stop "$2" versitygw ;;
 *) die "usage: versitygw.sh install | start DIR PORT | stop [PORT]" ;;
 esac

@@ -14,9 +14,16 @@ pub enum Error {
     /// The store is full.
     #[error("{0}: no space left")]
     NoSpace(String),
-    /// The store refused the credentials or the action.
+    /// The store refused the action.
     #[error("{0}")]
     Denied(String),
+    /// The store does not take the credentials, or not any more. They are looked for anew, and may be renewed at any
+    /// moment.
+    #[error("{0}")]
+    Credentials(String),
+    /// The store asks to be asked less.
+    #[error("{0}")]
+    Busy(String),
     /// The deadline passed; the last failure is in the text.
     #[error("{0}")]
     Timeout(String),
@@ -31,9 +38,14 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Whether the same request may well succeed when it is made again.
+    /// Whether the same request may well succeed when it is made again, some time.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Error::Io(_) | Error::Timeout(_))
+        self.passes_soon() || matches!(self, Error::Timeout(_) | Error::Credentials(_))
+    }
+
+    /// Whether it may well succeed when it is made again at once: nobody has waited for it in vain yet.
+    pub fn passes_soon(&self) -> bool {
+        matches!(self, Error::Io(_) | Error::Busy(_))
     }
 
     /// What kind of error it is, in one word; one of [`Error::KINDS`].
@@ -43,6 +55,8 @@ impl Error {
             Error::Exists(_) => "exists",
             Error::NoSpace(_) => "no_space",
             Error::Denied(_) => "denied",
+            Error::Credentials(_) => "credentials",
+            Error::Busy(_) => "busy",
             Error::Timeout(_) => "timeout",
             Error::Config(_) => "config",
             Error::Io(_) => "io",
@@ -50,7 +64,7 @@ impl Error {
     }
 
     /// The kinds that count as failures.
-    pub const KINDS: [&str; 5] = ["no_space", "denied", "timeout", "config", "io"];
+    pub const KINDS: [&str; 7] = ["no_space", "denied", "credentials", "busy", "timeout", "config", "io"];
 
     /// Whether the store did answer, and only the answer is not what was hoped for.
     pub fn is_answer(&self) -> bool {

@@ -42,6 +42,10 @@ pub enum Fault {
     Flip,
     /// The store says that it is full. Writes only.
     NoSpace,
+    /// The store does not take the credentials.
+    LockedOut,
+    /// The store asks to be asked less.
+    Busy,
 }
 
 impl Fault {
@@ -51,7 +55,7 @@ impl Fault {
             Fault::Short | Fault::Flip => operation == Get,
             Fault::NoSpace => matches!(operation, Put | Create),
             Fault::ReplyLost => matches!(operation, Put | Create | Delete),
-            Fault::Fail | Fault::Delay(_) | Fault::Hang => true,
+            Fault::Fail | Fault::Delay(_) | Fault::Hang | Fault::LockedOut | Fault::Busy => true,
         }
     }
 
@@ -64,6 +68,8 @@ impl Fault {
             Fault::Hang => "hang",
             Fault::Flip => "flip",
             Fault::NoSpace => "no_space",
+            Fault::LockedOut => "locked_out",
+            Fault::Busy => "busy",
         }
     }
 }
@@ -174,6 +180,8 @@ impl FaultBucket {
         match self.choose(operation, key) {
             Some(Fault::Fail) => Err(self.error(operation, key, "a fault for the test")),
             Some(Fault::NoSpace) => Err(Error::NoSpace(object(self.url(), key))),
+            Some(Fault::LockedOut) => Err(Error::Credentials(format!("{}: they have expired", self.url()))),
+            Some(Fault::Busy) => Err(Error::Busy(format!("{}: slow down", self.url()))),
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Delay(time)) => {
                 tokio::time::sleep(time).await;

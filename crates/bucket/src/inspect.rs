@@ -4,7 +4,7 @@
 //! is told with what to do about it; what was found before stays, so that one inspection tells all that is wrong.
 
 use crate::raw::{Object, parallel_get, parallel_put};
-use crate::{Bucket, Error, Guarded, Result};
+use crate::{Bucket, Error, Guarded, Result, Source};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -129,6 +129,7 @@ impl<T: FnMut(&Finding)> Inspection<'_, T> {
         let large = self.large().await;
         self.tried("large", large);
         self.clock().await;
+        self.credentials();
         self.keeps().await;
         self.uploads().await;
         let times = limited(self.put_times()).await;
@@ -224,6 +225,12 @@ impl<T: FnMut(&Finding)> Inspection<'_, T> {
                 let says = format!("{told}: set it (stores refuse requests from about {limit} minutes on)");
                 self.found("clock", Verdict::Warning, says);
             }
+        }
+    }
+
+    fn credentials(&mut self) {
+        if let Some(Source { says, lasts }) = self.bucket.credentials() {
+            self.found("credentials", if lasts { Verdict::Ok } else { Verdict::Warning }, says);
         }
     }
 

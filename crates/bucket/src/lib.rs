@@ -34,5 +34,5 @@ mod web;
 
 pub use error::{Error, Result};
 pub use guard::{Guarded, OpenOptions, StatsSnapshot, open};
-pub use store::{Bucket, Capacity, ListPage, ObjectInfo, Operation, UnfinishedUpload};
+pub use store::{Bucket, Capacity, ListPage, ObjectInfo, Operation, Source, UnfinishedUpload};
 pub use url::Location;

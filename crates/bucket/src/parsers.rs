@@ -10,12 +10,15 @@ pub const PARSERS: &[Parser] = &[
     ("bucket-url", url),
     ("bucket-key", |bytes| std::str::from_utf8(bytes).is_ok_and(|text| key::check("bucket", text).is_ok())),
     ("bucket-s3-answer", s3::parses_answer),
+    ("bucket-s3-date", |bytes| std::str::from_utf8(bytes).is_ok_and(s3::parses_date)),
     ("bucket-s3-head", web::parses_head),
+    ("bucket-customer-key", web::customer_key::parses_key),
     ("bucket-azure-answer", azure::parses_answer),
     ("bucket-gcs-answer", gcs::parses_answer),
     ("bucket-gcs-batch", gcs::parses_batch),
     ("bucket-gcs-part", |bytes| std::str::from_utf8(bytes).is_ok_and(gcs::parses_part)),
     ("bucket-gcs-key", |bytes| std::str::from_utf8(bytes).is_ok_and(gcs::credentials::parses_file)),
+    ("bucket-gcs-token", |bytes| std::str::from_utf8(bytes).is_ok_and(gcs::federation::parses_token)),
     ("bucket-azure-connection", |bytes| {
         std::str::from_utf8(bytes).is_ok_and(azure::credentials::parses_connection)
     }),

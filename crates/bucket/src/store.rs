@@ -88,6 +88,29 @@ impl Operation {
 ///
 /// A request that was given up (its future dropped, or a time limit passed) may still take effect later. Objects
 /// that are written once do not mind; who overwrites one must be able to tell which is newer.
+/// Where credentials come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// In words, without the credentials.
+    pub says: String,
+    /// Whether they are good, or renewed, for as long as a pool is mounted.
+    pub lasts: bool,
+}
+
+impl Source {
+    pub(crate) fn lasting(says: &str) -> Source {
+        Source { says: says.to_string(), lasts: true }
+    }
+
+    /// What ends some time and nobody renews; `instead` says what somebody does.
+    pub(crate) fn ending(says: &str, instead: &str) -> Source {
+        Source {
+            says: format!("{says}, which nobody renews while a pool is mounted: {instead}"),
+            lasts: false,
+        }
+    }
+}
+
 #[async_trait::async_trait]
 pub trait Bucket: Send + Sync + 'static {
     /// The URL it was opened by, without credentials.
@@ -148,6 +171,11 @@ pub trait Bucket: Send + Sync + 'static {
     async fn sync(&self) -> Result<()>;
 
     async fn capacity(&self) -> Result<Option<Capacity>>;
+
+    /// Where this bucket's credentials come from, if it has any.
+    fn credentials(&self) -> Option<Source> {
+        None
+    }
 
     /// Why what is deleted would not give its space back (old versions are kept, say), in one line; `None` when it
     /// does or the store does not tell.

@@ -19,13 +19,16 @@ async fn what_is_wrong_is_said_in_one_line() {
     let error = refusal(&url.replace("//there", "//not-there"), &options).await;
     assert!(matches!(&error, Error::Config(text) if text.contains("no such container")), "{error}");
     let error = refusal(&url, &with(with_key("aHVzaA=="))).await;
-    assert!(matches!(&error, Error::Denied(text) if text.contains("AZURE_STORAGE_ACCOUNT_KEY")), "{error}");
+    assert!(
+        matches!(&error, Error::Credentials(text) if text.contains("AZURE_STORAGE_ACCOUNT_KEY")),
+        "{error}"
+    );
     let error = refusal(&url.replace("account=tarntest", "account=nobody"), &options).await;
-    assert!(matches!(&error, Error::Denied(text) if text.contains("not accepted")), "{error}");
+    assert!(matches!(&error, Error::Credentials(text) if text.contains("not accepted")), "{error}");
     let sas =
         Environment::of([("AZURE_STORAGE_SAS_TOKEN", "sv=2023-11-03&sp=r&se=2020-01-01&sr=c&sig=hush")]);
     let error = refusal(&url, &with(sas)).await;
-    assert!(matches!(&error, Error::Denied(_)), "{error}");
+    assert!(matches!(&error, Error::Credentials(_)), "{error}");
     let error = refusal("az://c?account=tarntest&endpoint=http://127.0.0.1:1", &options).await;
     assert!(
         matches!(&error, Error::Io(text) if text.contains("cannot connect to http://127.0.0.1:1")),
@@ -34,7 +37,7 @@ async fn what_is_wrong_is_said_in_one_line() {
     let nowhere =
         Environment::of([("IDENTITY_ENDPOINT", "http://127.0.0.1:1/metadata/identity/oauth2/token")]);
     let error = refusal(&url, &with(nowhere)).await;
-    assert!(matches!(&error, Error::Io(text) if text.contains("no credentials")), "{error}");
+    assert!(matches!(&error, Error::Credentials(text) if text.contains("no credentials")), "{error}");
 }
 
 #[tokio::test]

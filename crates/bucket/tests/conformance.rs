@@ -49,6 +49,15 @@ async fn s3() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moto() {
+    let Some(server) = common::s3::Moto::start() else { return };
+    let guarded = open(&server.bucket("whole", "/a prefix/of two").await, &server.options()).unwrap();
+    suite_listing(guarded.clone(), FEW).await;
+    assert!(guarded.stats().operations.values().all(|operation| operation.failures == 0));
+    an_empty_object(&(open(&server.bucket("root", "").await, &server.options()).unwrap() as Shared)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gcs() {
     let Some(server) = common::gcs::Server::start() else { return };
     let guarded = open(&server.bucket("whole", "/a prefix/of two"), &server.options()).unwrap();

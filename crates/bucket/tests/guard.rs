@@ -242,3 +242,46 @@ async fn what_is_counted_is_plain_data() {
     assert_eq!(json["operations"]["put"]["latency"]["count"], 2);
     assert_eq!(json["operations"]["get"]["latency"]["count"], 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn credentials_are_waited_for_a_moment_and_not_for_the_deadline() {
+    let (faults, bucket) = guarded("locked-out", &OpenOptions::default());
+    bucket.put("a", text("abc")).await.unwrap();
+    faults.script(Operation::Get, "", 3, Fault::LockedOut);
+    assert_eq!(bucket.get("a", 0..3).await.unwrap(), "abc");
+    faults.script(Operation::Get, "", 1000, Fault::LockedOut);
+    let start = Instant::now();
+    let error = bucket.get("a", 0..3).await.unwrap_err();
+    assert!(matches!(&error, Error::Credentials(text) if text.contains("expired")), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_store_is_asked_less_and_nothing_fails() {
+    let options = OpenOptions { concurrency: Some(64), ..OpenOptions::default() };
+    let (faults, bucket) = guarded("busy", &options);
+    faults.script(Operation::Put, "", 500, Fault::Busy);
+    let puts = (0..64).map(|n| {
+        let bucket = bucket.clone();
+        tokio::spawn(async move { bucket.put(&format!("{n}"), text("x")).await })
+    });
+    let mut puts = Box::pin(futures::future::join_all(puts));
+    let (mut least, mut told) = (64, false);
+    let done = loop {
+        tokio::select! {
+            done = &mut puts => break done,
+            () = tokio::time::sleep(Duration::from_millis(10)) => {
+                let stats = bucket.stats();
+                (least, told) = (least.min(stats.concurrency), told | stats.slowed_ms.is_some());
+            }
+        }
+    };
+    assert!(done.into_iter().all(|put| put.unwrap().is_ok()));
+    assert!(least <= 16 && told, "{least} at once");
+    assert_eq!(bucket.stats().concurrency_most, 64);
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        bucket.head("1").await.unwrap();
+    }
+    assert_eq!((bucket.stats().concurrency, bucket.stats().slowed_ms), (64, None));
+}

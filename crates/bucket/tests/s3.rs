@@ -27,9 +27,9 @@ async fn what_is_wrong_is_said_in_one_line() {
     let error = refusal(&url.replace("//there", "//not-there"), &options).await;
     assert!(matches!(&error, Error::Config(text) if text.contains("no such bucket")), "{error}");
     let error = refusal(&url, &with(&server, KEY, "hush")).await;
-    assert!(matches!(&error, Error::Denied(text) if text.contains("AWS_SECRET_ACCESS_KEY")), "{error}");
+    assert!(matches!(&error, Error::Credentials(text) if text.contains("AWS_SECRET_ACCESS_KEY")), "{error}");
     let error = refusal(&url, &with(&server, "nobody", "hush")).await;
-    assert!(matches!(&error, Error::Denied(text) if text.contains("AWS_ACCESS_KEY_ID")), "{error}");
+    assert!(matches!(&error, Error::Credentials(text) if text.contains("AWS_ACCESS_KEY_ID")), "{error}");
     let error = refusal(&format!("{url}&region=eu-north-7"), &options).await;
     assert!(matches!(&error, Error::Config(text) if text.contains("region")), "{error}");
     let error = refusal("s3://b?endpoint=http://127.0.0.1:1", &options).await;
@@ -44,7 +44,7 @@ async fn what_is_wrong_is_said_in_one_line() {
         ..options
     };
     let error = refusal(&url, &nowhere).await;
-    assert!(matches!(&error, Error::Io(text) if text.contains("no credentials")), "{error}");
+    assert!(matches!(&error, Error::Credentials(text) if text.contains("no credentials")), "{error}");
 }
 
 /// Everything below the server's own folders of a bucket for uploads that are not complete.

@@ -1,6 +1,7 @@
 //! The dataset's database: SlateDB on the pool's metadata store, opened so that an idle dataset costs almost
 //! nothing and memory is bounded, and opened anew when a failure closed it.
 
+use crate::forward::Forward;
 use crate::idle::IdleClock;
 use crate::key::Key;
 use crate::memory::Shares;
@@ -158,6 +159,7 @@ struct Opener {
     shares: Shares,
     /// When the store was changed last.
     changed: watch::Receiver<tokio::time::Instant>,
+    forward: Arc<Forward>,
     /// Blocks of the database; they outlive one that closed itself.
     blocks: foyer::Cache<CachedKey, CachedEntry>,
 }
@@ -196,7 +198,7 @@ impl Opener {
     async fn build(&self) -> Result<Db, DbError> {
         let builder = Db::builder(PATH, self.store.clone())
             .with_settings(settings(&self.shares))
-            .with_system_clock(Arc::new(IdleClock::new(self.changed.clone())))
+            .with_system_clock(Arc::new(IdleClock::new(self.changed.clone(), self.forward.clone())))
             .with_db_cache(Arc::new(FoyerCache::new_with_cache(self.blocks.clone())), 0);
         Ok(builder.build().await?)
     }
@@ -214,7 +216,7 @@ impl Database {
             .with_weighter(|_: &CachedKey, block: &CachedEntry| block.size() + BLOCK)
             .build();
         let number = pool.count_opening(row.id);
-        let opener = Opener { pool, store, shares, changed, blocks };
+        let opener = Opener { pool, store, shares, changed, forward: Arc::default(), blocks };
         let db = opener.open().await?;
         Ok(Database {
             opener,
@@ -322,8 +324,12 @@ impl Database {
     pub async fn commit(&self, rows: &[(Key, Row)]) -> Result<(), DbError> {
         let db = self.db();
         let Err(error) = write(&db, rows).await else { return Ok(()) };
+        let behind = matches!(&error, DbError::Failed(why) if self.opener.forward.learns(why));
+        if behind {
+            tracing::warn!("this host's clock is behind that of the host that wrote last: set it");
+        }
         match self.instead_of(&db).await? {
-            Some(now) if matches!(error, DbError::Overtaken) => write(&now, rows).await,
+            Some(now) if behind || matches!(error, DbError::Overtaken) => write(&now, rows).await,
             _ => Err(error),
         }
     }
@@ -335,7 +341,15 @@ impl Database {
 
     pub async fn close(&self) -> Result<(), DbError> {
         self.abandon();
-        Ok(self.db().close().await?)
+        loop {
+            match self.db().close().await.map_err(DbError::from) {
+                // What is committed lies in the log, from which the next opening has it.
+                Err(DbError::Failed(why)) if self.opener.forward.learns(&why) => {
+                    *self.db.write() = Arc::new(self.opener.open().await?);
+                }
+                closed => return closed,
+            }
+        }
     }
 }
 

@@ -9,10 +9,12 @@
 //! *What another host changes is not found by this.* It need not be: whoever takes a dataset over makes the next object
 //! of the log, which the old owner's next write then finds taken. The pool's authority is asked beside this.
 
+use crate::forward::Forward;
 use slatedb_common::clock::{DefaultSystemClock, SystemClock, SystemClockTicker};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -28,6 +30,7 @@ type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 #[derive(Debug)]
 pub(crate) struct IdleClock {
     real: DefaultSystemClock,
+    forward: Arc<Forward>,
     polls: Polls,
 }
 
@@ -44,15 +47,15 @@ impl fmt::Debug for Polls {
 }
 
 impl IdleClock {
-    pub fn new(changed: watch::Receiver<Instant>) -> IdleClock {
+    pub fn new(changed: watch::Receiver<Instant>, forward: Arc<Forward>) -> IdleClock {
         let polls = Polls { real: DefaultSystemClock::default(), changed };
-        IdleClock { real: DefaultSystemClock::default(), polls }
+        IdleClock { real: DefaultSystemClock::default(), forward, polls }
     }
 }
 
 impl SystemClock for IdleClock {
     fn now(&self) -> chrono::DateTime<chrono::Utc> {
-        self.real.now()
+        self.forward.time(self.real.now())
     }
 
     fn sleep<'a>(&'a self, duration: Duration) -> Sleep<'a> {
@@ -107,7 +110,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn polls_come_less_often_while_nothing_changes_and_at_once_after_a_change() {
         let (tell, changed) = watch::channel(Instant::now());
-        let clock = IdleClock::new(changed);
+        let clock = IdleClock::new(changed, Arc::default());
         assert_eq!(ticks(&clock, 6).await, [0, 10, 50, 250, 1250, 3050]);
         let mut ticker = clock.ticker(Duration::from_secs(10));
         ticker.tick().await;
@@ -125,7 +128,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_poll_comes_twice_an_hour_at_least() {
         let (_tell, changed) = watch::channel(Instant::now());
-        let clock = IdleClock::new(changed);
+        let clock = IdleClock::new(changed, Arc::default());
         tokio::time::sleep(Duration::from_secs(86_400)).await;
         assert_eq!(ticks(&clock, 3).await, [0, 1800, 3600]);
     }

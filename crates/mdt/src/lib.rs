@@ -18,6 +18,7 @@ mod check;
 mod compact;
 mod db;
 mod destroy;
+mod forward;
 mod idle;
 mod key;
 mod memory;

@@ -59,6 +59,8 @@ pub(crate) struct Outage {
     pub since_ms: i64,
     /// The failure that began it.
     pub why: String,
+    /// The store is there, and does not take the credentials.
+    pub locked_out: bool,
     /// Reads fail too.
     pub whole: bool,
     /// It is not certain yet.
@@ -247,7 +249,8 @@ impl Outages {
             let begins = now.is_none();
             if begins {
                 let (since_ms, why) = (now_ms(), error.to_string());
-                *now = Some(Outage { since_ms, why, whole: true, suspect: true });
+                let locked_out = matches!(error, Error::Credentials(_));
+                *now = Some(Outage { since_ms, why, locked_out, whole: true, suspect: true });
             }
             begins
         });
@@ -267,7 +270,9 @@ impl Outages {
                 match found {
                     None => ended = now.take(),
                     Some(whole) => {
-                        if outage.suspect {
+                        if outage.suspect && outage.locked_out {
+                            tracing::error!("calls wait for credentials: {}", outage.why);
+                        } else if outage.suspect {
                             tracing::error!("{}: does not answer: {}", self.bucket.url(), outage.why);
                         }
                         (outage.whole, outage.suspect) = (whole, false);

@@ -70,6 +70,8 @@ pub struct OutageStatus {
     pub why: String,
     /// It still answers reads.
     pub writes_only: bool,
+    /// It does not take the credentials.
+    pub locked_out: bool,
     /// Calls that wait for its end.
     pub waiting: u64,
 }
@@ -77,16 +79,36 @@ pub struct OutageStatus {
 impl OutageStatus {
     fn of(vdev: &Vdev) -> Option<OutageStatus> {
         let outage = vdev.outages.now()?;
-        let (since_ms, why) = (outage.since_ms, outage.why);
-        Some(OutageStatus { since_ms, why, writes_only: !outage.whole, waiting: vdev.outages.waiting() })
+        let (since_ms, why, locked_out) = (outage.since_ms, outage.why, outage.locked_out);
+        let (writes_only, waiting) = (!outage.whole, vdev.outages.waiting());
+        Some(OutageStatus { since_ms, why, writes_only, locked_out, waiting })
     }
 
     fn line(&self, url: &str) -> String {
-        let what = if self.writes_only { "refuses writes" } else { "does not answer" };
-        // Without what is only needed to reach it.
-        let name = url.split('?').next().unwrap_or(url);
-        format!("{name} {what} since {}", format_time(self.since_ms))
+        let what = match self {
+            OutageStatus { locked_out: true, .. } => "does not take the credentials",
+            OutageStatus { writes_only: true, .. } => "refuses writes",
+            _ => "does not answer",
+        };
+        let line = format!("{} {what} since {}", short(url), format_time(self.since_ms));
+        // What the store says of them is the only hint at which they are.
+        if self.locked_out { format!("{line}: {}", self.why) } else { line }
     }
+}
+
+/// A bucket's name without what is only needed to reach it.
+fn short(url: &str) -> &str {
+    url.split('?').next().unwrap_or(url)
+}
+
+/// A bucket that asks to be asked less, in words.
+fn slowed(stats: &StatsSnapshot) -> Option<String> {
+    let seconds = stats.slowed_ms? / 1000;
+    let (now, most) = (stats.concurrency, stats.concurrency_most);
+    Some(format!(
+        "{} asks to be asked less, and has {now} of {most} requests at once for {seconds} s",
+        short(&stats.url)
+    ))
 }
 
 /// What `pool status` and `pool iostat` show.
@@ -164,7 +186,10 @@ impl Pool {
             vdevs.iter().filter_map(|v| Some(OutageStatus::of(v)?.line(v.url()))).collect();
         let lost: Option<String> =
             vdevs.iter().find_map(|v| Some(format!("a sync of {} failed: {}", v.url(), v.sync_failed()?)));
-        let found = Found { failing, lost, waits: self.waits(), damaged: damage.iter().any(|d| !d.repaired) };
+        let slowed = vdevs.iter().filter_map(|v| slowed(&v.guarded.as_ref()?.stats())).collect();
+        let damaged = damage.iter().any(|d| !d.repaired);
+        let locked_out = vdevs.iter().any(|v| OutageStatus::of(v).is_some_and(|o| o.locked_out));
+        let found = Found { failing, locked_out, slowed, lost, waits: self.waits(), damaged };
         let (status, action) = explain(state, &found);
         let vdev_status = |vdev: &Arc<Vdev>| {
             let sharing = vdevs.iter().filter(|v| Arc::ptr_eq(&v.device, &vdev.device)).count() as u64;
@@ -222,6 +247,10 @@ impl Pool {
 struct Found {
     /// Buckets that fail, a line each.
     failing: Vec<String>,
+    /// One of them does not take the credentials.
+    locked_out: bool,
+    /// Buckets that ask to be asked less, a line each.
+    slowed: Vec<String>,
     /// A sync that failed.
     lost: Option<String>,
     waits: bool,
@@ -235,6 +264,10 @@ fn explain(state: PoolState, found: &Found) -> (Option<String>, Option<String>) 
         PoolState::Fenced => said(
             "another host has imported the pool; this one writes no more",
             "unmount here; what was not yet durable is lost",
+        ),
+        _ if found.locked_out && found.waits => said(
+            &format!("calls wait, and nothing is lost: {failing}"),
+            "renew the credentials where they were found: the pool goes on by itself",
         ),
         _ if !found.failing.is_empty() && found.waits => said(
             &format!("calls wait, and nothing is lost: {failing}"),
@@ -256,6 +289,10 @@ fn explain(state: PoolState, found: &Found) -> (Option<String>, Option<String>) 
         PoolState::Online if found.damaged => said(
             "stored bytes were found that are not what was written",
             "restore the files that 'pool status -v' names from a copy",
+        ),
+        PoolState::Online if !found.slowed.is_empty() => said(
+            &found.slowed.join("; "),
+            "nothing fails: work goes on as fast as the bucket allows; more buckets, or another prefix, allow more",
         ),
         PoolState::Online => (None, None),
     }

@@ -7,7 +7,11 @@ use tracing_subscriber::EnvFilter;
 /// print their errors themselves). `TARN_LOG` chooses otherwise, in the syntax of `RUST_LOG`.
 pub fn begin(verb: &Verb) {
     let serves = verb.serves();
-    let default = if serves { "info,slatedb=warn,object_store=warn" } else { "error,slatedb=off" };
+    let default = if serves {
+        "info,slatedb=warn,object_store=warn"
+    } else {
+        "error,slatedb=off,rustls_platform_verifier=off"
+    };
     let filter = EnvFilter::try_from_env("TARN_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);

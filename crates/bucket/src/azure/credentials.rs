@@ -6,7 +6,7 @@
 
 use crate::environment::Environment;
 use crate::url::AzureLocation;
-use crate::{Error, Result, web};
+use crate::{Error, Result, Source, web};
 use object_store::azure::{AzureAccessKey, AzureConfigKey, MicrosoftAzureBuilder};
 use std::collections::HashMap;
 
@@ -17,9 +17,11 @@ pub(super) struct Found {
     pub account: String,
     /// Where the account's containers lie.
     pub endpoint: String,
+    pub source: Source,
 }
 
 pub(super) fn find(url: &str, location: &AzureLocation, environment: &Environment) -> Result<Found> {
+    let environment = &environment.with_files(url)?;
     let connection =
         environment.get("AZURE_STORAGE_CONNECTION_STRING").map(read_connection).unwrap_or_default();
     let of_connection = |name: &str| connection.get(name).map(String::as_str);
@@ -31,7 +33,7 @@ pub(super) fn find(url: &str, location: &AzureLocation, environment: &Environmen
             "{url}: no storage account: add ?account=NAME, or set AZURE_STORAGE_ACCOUNT_NAME"
         )));
     };
-    let endpoint = location.endpoint.as_deref();
+    let endpoint = location.terms.endpoint.as_deref();
     let endpoint = endpoint.or(variable(&["AZURE_STORAGE_ENDPOINT"])).or(of_connection("blobendpoint"));
     let endpoint = match endpoint {
         Some(endpoint) => endpoint.trim_end_matches('/').to_string(),
@@ -43,8 +45,35 @@ pub(super) fn find(url: &str, location: &AzureLocation, environment: &Environmen
     builder = with_missing(builder, AzureConfigKey::SasKey, of_connection("sharedaccesssignature"));
     builder = with_missing(builder, AzureConfigKey::MsiEndpoint, environment.get("IDENTITY_ENDPOINT"));
     check(url, &endpoint, &builder)?;
+    let source = source(&builder, environment);
     let builder = builder.with_account(account).with_endpoint(endpoint.clone());
-    Ok(Found { builder, account: account.to_string(), endpoint })
+    Ok(Found { builder, account: account.to_string(), endpoint, source })
+}
+
+/// Where the builder's credentials come from, by the library's own order.
+fn source(builder: &MicrosoftAzureBuilder, environment: &Environment) -> Source {
+    use AzureConfigKey as Key;
+    let has = |key: Key| builder.get_config_value(&key).is_some();
+    let of = |says: &str, variable: &str| match environment.get(&format!("{variable}_FILE")) {
+        Some(file) => Source::lasting(&format!("{says} in {file}, read again when it is not taken any more")),
+        None => Source::ending(
+            &format!("{says} in {variable}"),
+            &format!("put it into a file that {variable}_FILE names, which is read again"),
+        ),
+    };
+    if has(Key::Token) {
+        of("a token", "AZURE_STORAGE_TOKEN")
+    } else if has(Key::AccessKey) {
+        Source::lasting("the account's key")
+    } else if has(Key::ClientId) && has(Key::AuthorityId) && has(Key::FederatedTokenFile) {
+        Source::lasting("a workload's identity, renewed")
+    } else if has(Key::ClientId) && has(Key::AuthorityId) && has(Key::ClientSecret) {
+        Source::lasting("a client's secret, by which tokens are renewed")
+    } else if has(Key::SasKey) {
+        of("a shared access signature", "AZURE_STORAGE_SAS_TOKEN")
+    } else {
+        Source::lasting("the machine's managed identity, renewed")
+    }
 }
 
 fn from_environment(environment: &Environment) -> MicrosoftAzureBuilder {

@@ -5,6 +5,8 @@ use crate::{Error, Operation};
 
 /// Where credentials are looked for.
 const PLACES: &str = "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID and its like";
+const CHECK: &str = "check that AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID and its like are \
+    valid and have not expired, and this host's clock";
 
 pub(super) fn about<'a>(url: &'a str, endpoint: &'a str, operation: Operation, key: &'a str) -> About<'a> {
     let rights = "assign the role Storage Blob Data Contributor, and check the account's network rules";
@@ -15,7 +17,7 @@ pub(super) fn about<'a>(url: &'a str, endpoint: &'a str, operation: Operation, k
 pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
     let (url, place) = (about.url, about.place());
     if answer.no_credentials {
-        return Error::Io(format!(
+        return Error::Credentials(format!(
             "{url}: no credentials: set {PLACES} (the machine has no managed identity)"
         ));
     }
@@ -30,15 +32,13 @@ pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
         {
             Error::Exists(place)
         }
-        _ if answer.skewed => {
-            Error::Denied(format!("{url}: {}: set it", answer.because("this host's clock is wrong")))
-        }
+        _ if answer.skewed => about.wrong_clock(answer),
         "AuthenticationFailed" | "InvalidAuthenticationInfo" | "NoAuthenticationInformation" => {
-            not_accepted(url, answer)
+            about.not_accepted(answer, CHECK)
         }
         // Azurite's code for it, which elsewhere says that a right is missing.
         "AuthorizationFailure" if answer.message.contains("failed to authenticate") => {
-            not_accepted(url, answer)
+            about.not_accepted(answer, CHECK)
         }
         "AccountIsDisabled" | "ContainerDisabled" => {
             Error::Denied(format!("{url}: {}: enable it", answer.because("the account is disabled")))
@@ -55,11 +55,6 @@ pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
         | "OperationTimedOut" => Error::Io(format!("{place}: {}", answer.in_its_words())),
         _ => answer.by_status(about),
     }
-}
-
-fn not_accepted(url: &str, answer: &Answer) -> Error {
-    let why = answer.because("the credentials are not accepted");
-    Error::Denied(format!("{url}: {why}: check {PLACES}, and this host's clock"))
 }
 
 #[cfg(test)]
@@ -86,11 +81,11 @@ mod tests {
             (List, 404, "ContainerNotFound", "Config"),
             (Create, 409, "BlobAlreadyExists", "Exists"),
             (Create, 412, "ConditionNotMet", "Exists"),
-            (Put, 403, "AuthenticationFailed", "Denied"),
+            (Put, 403, "AuthenticationFailed", "Credentials"),
             (Put, 403, "AuthorizationPermissionMismatch", "Denied"),
             (Delete, 409, "BlobImmutableDueToPolicy", "Denied"),
             (Put, 400, "InvalidBlockList", "Io"),
-            (Get, 503, "ServerBusy", "Io"),
+            (Get, 503, "ServerBusy", "Busy"),
             (Put, 500, "OperationTimedOut", "Io"),
             (Put, 409, "ContainerBeingDeleted", "Io"),
             (Put, 413, "RequestBodyTooLarge", "Config"),
@@ -111,13 +106,16 @@ mod tests {
         let token = "Error performing token request: Error performing POST https://login/x";
         let refused =
             explained(&format!("{token}: Server returned non-2xx status code: 401 Unauthorized: hush"));
-        assert!(matches!(&refused, Error::Denied(text) if text.contains("AZURE_CLIENT_ID")), "{refused}");
+        assert!(
+            matches!(&refused, Error::Credentials(text) if text.contains("AZURE_CLIENT_ID")),
+            "{refused}"
+        );
         assert!(!refused.to_string().contains("hush"), "{refused}");
         let gone = explained(&format!("{token} - HTTP error: error sending request"));
         assert!(matches!(&gone, Error::Io(text) if text.contains("no token could be fetched")), "{gone}");
         let machine =
             token.replace("https://login/x", "http://169.254.169.254/metadata/identity/oauth2/token");
-        assert!(matches!(explained(&machine), Error::Io(text) if text.contains("no credentials")));
+        assert!(matches!(explained(&machine), Error::Credentials(text) if text.contains("no credentials")));
     }
 
     #[test]

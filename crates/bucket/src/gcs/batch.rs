@@ -29,7 +29,7 @@ impl Part<'_> {
 pub(super) async fn send(client: &Client, names: &[String]) -> Result<(String, String), Answer> {
     let mut body = String::with_capacity(names.len() * 256);
     for (number, name) in names.iter().enumerate() {
-        let place = Place::Object(name).path(&client.bucket);
+        let place = client.terms.path(&Place::Object(name), &client.bucket);
         let _ = write!(
             body,
             "--{BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <tarn+{number}>\r\n\r\n\

@@ -4,19 +4,22 @@
 //! of the machine. All of it is `object_store`'s to follow, which renews what expires; `GOOGLE_SKIP_SIGNATURE=true` is
 //! for servers that want no credentials.
 
+use super::federation::{External, Federation};
 use crate::environment::Environment;
 use crate::url::GcsLocation;
 use crate::web::{self, Counted, connector, once, options};
-use crate::{Error, Result};
+use crate::{Error, Result, Source};
+use object_store::client::HttpConnector;
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, GoogleConfigKey};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const ENDPOINT: &str = "https://storage.googleapis.com";
 /// Where gcloud leaves its own, below its folder.
 const WELL_KNOWN: &str = "application_default_credentials.json";
 
-/// The kinds of file that are followed.
+/// The kinds of file that the library follows.
 const KINDS: [&str; 2] = ["service_account", "authorized_user"];
 
 #[derive(Deserialize)]
@@ -25,14 +28,19 @@ struct File {
     kind: String,
 }
 
-/// Gives tokens, unless the store wants none, and where the store is.
-pub(super) fn find(
-    url: &str,
-    location: &GcsLocation,
-    environment: &Environment,
-) -> Result<(Option<GcpCredentialProvider>, String)> {
+/// What opening a bucket takes.
+pub(super) struct Found {
+    /// Gives tokens, unless the store wants none.
+    pub provider: Option<GcpCredentialProvider>,
+    pub source: Option<Source>,
+    /// Where the store is.
+    pub endpoint: String,
+}
+
+pub(super) fn find(url: &str, location: &GcsLocation, environment: &Environment) -> Result<Found> {
     use GoogleConfigKey as Key;
-    let endpoint = location.endpoint.clone().unwrap_or_else(|| ENDPOINT.to_string());
+    let environment = &environment.with_files(url)?;
+    let endpoint = location.terms.endpoint.clone().unwrap_or_else(|| ENDPOINT.to_string());
     let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(&location.bucket);
     for (name, value) in environment.all().filter(|(name, _)| name.starts_with("GOOGLE_")) {
         match name.to_ascii_lowercase().parse::<Key>() {
@@ -42,7 +50,7 @@ pub(super) fn find(
         }
     }
     if builder.get_config_value(&Key::SkipSignature).is_some_and(|value| value == "true") {
-        return Ok((None, endpoint));
+        return Ok(Found { provider: None, source: None, endpoint });
     }
     if web::is_exposed(&endpoint) {
         return Err(Error::Config(format!(
@@ -50,14 +58,24 @@ pub(super) fn find(
              where the server wants none"
         )));
     }
+    let mut source = source(&builder, environment);
     let others = [Key::ServiceAccount, Key::ServiceAccountKey, Key::BearerToken];
     if others.iter().all(|key| builder.get_config_value(key).is_none())
         && let Some(file) = file(environment)
     {
-        check(url, &file)?;
+        let external = check(url, &file)?;
+        source = Source::lasting(&format!("{}, read again when it is not taken any more", file.display()));
+        if let Some(external) = external {
+            let client = options(url, external.token_url(), &location.terms)?;
+            let http = connector(Counted::nothing()).connect(&client);
+            let http = http.map_err(|e| Error::Config(format!("{url}: {}", web::innermost(&e))))?;
+            let provider: GcpCredentialProvider =
+                Arc::new(Federation { external, http, last: tokio::sync::Mutex::default() });
+            return Ok(Found { provider: Some(provider), source: Some(source), endpoint });
+        }
         builder = builder.with_application_credentials(file.display().to_string());
     }
-    let client = options(ENDPOINT);
+    let client = options(url, ENDPOINT, &location.terms)?;
     let builder = builder
         .with_client_options(client)
         .with_http_connector(connector(Counted::nothing()))
@@ -69,7 +87,26 @@ pub(super) fn find(
              GOOGLE_APPLICATION_CREDENTIALS"
         ))
     })?;
-    Ok((Some(store.credentials().clone()), endpoint))
+    Ok(Found { provider: Some(store.credentials().clone()), source: Some(source), endpoint })
+}
+
+/// Where the builder's credentials come from, if it is no file.
+fn source(builder: &GoogleCloudStorageBuilder, environment: &Environment) -> Source {
+    use GoogleConfigKey as Key;
+    let has = |key: Key| builder.get_config_value(&key).is_some();
+    match environment.get("GOOGLE_BEARER_TOKEN_FILE") {
+        Some(file) if has(Key::BearerToken) => {
+            Source::lasting(&format!("a token in {file}, read again when it is not taken any more"))
+        }
+        None if has(Key::BearerToken) => Source::ending(
+            "a token in GOOGLE_BEARER_TOKEN",
+            "put it into a file that GOOGLE_BEARER_TOKEN_FILE names, which is read again",
+        ),
+        _ if has(Key::ServiceAccount) || has(Key::ServiceAccountKey) => {
+            Source::lasting("a service account's key, by which tokens are renewed")
+        }
+        _ => Source::lasting("the machine's service account, renewed"),
+    }
 }
 
 /// The file that is named, or gcloud's if it is there.
@@ -81,8 +118,9 @@ fn file(environment: &Environment) -> Option<PathBuf> {
     Some(folder.join(WELL_KNOWN)).filter(|file| file.exists())
 }
 
-/// Refuses a file that cannot be read, or is of a kind that is not followed.
-fn check(url: &str, file: &Path) -> Result<()> {
+/// Reads a file, and refuses one that cannot be read or is of a kind that is not followed. Gives what tells of another's
+/// tokens; the rest the library reads itself.
+fn check(url: &str, file: &Path) -> Result<Option<External>> {
     let shown = file.display();
     let bad = |why: String| {
         Error::Config(format!(
@@ -92,7 +130,10 @@ fn check(url: &str, file: &Path) -> Result<()> {
     };
     let text = std::fs::read_to_string(file).map_err(|e| bad(e.kind().to_string()))?;
     match kind(&text) {
-        Some(kind) if KINDS.contains(&kind.as_str()) => Ok(()),
+        Some(kind) if KINDS.contains(&kind.as_str()) => Ok(None),
+        Some(kind) if kind == "external_account" => {
+            External::read(&text).map(Some).map_err(|why| bad(why.into()))
+        }
         Some(kind) => Err(bad(format!("Tarn does not follow the type {}", web::answer::in_a_line(&kind)))),
         None => Err(bad("it is not JSON with a type".into())),
     }
@@ -115,8 +156,8 @@ mod tests {
 
     fn found(name: &str, variables: &[(&str, &str)]) -> Result<(bool, String)> {
         let Ok(Location::Gcs(location)) = Location::parse(name) else { panic!("{name}") };
-        let (credentials, endpoint) = find(name, &location, &Environment::of([]).and(variables))?;
-        Ok((credentials.is_some(), endpoint))
+        let found = find(name, &location, &Environment::of([]).and(variables))?;
+        Ok((found.provider.is_some(), found.endpoint))
     }
 
     #[test]

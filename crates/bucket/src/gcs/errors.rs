@@ -12,7 +12,7 @@ pub(super) fn about<'a>(url: &'a str, endpoint: &'a str, operation: Operation, k
 pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
     let (url, place) = (about.url, about.place());
     if answer.no_credentials {
-        return Error::Io(format!(
+        return Error::Credentials(format!(
             "{url}: no credentials: set GOOGLE_APPLICATION_CREDENTIALS to a service account's key, or run `gcloud \
              auth application-default login` (the machine has no service account)"
         ));
@@ -31,19 +31,17 @@ pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
             "{place}: {}: use a bucket without it",
             answer.because("a policy forbids to change or delete objects")
         )),
-        // 4xx by number, but only of the moment.
-        ("rateLimitExceeded" | "userRateLimitExceeded" | "conflict", _) | (_, Some(409 | 410)) => {
-            Error::Io(format!("{place}: {}", answer.in_its_words()))
+        ("rateLimitExceeded" | "userRateLimitExceeded", _) => {
+            Error::Busy(format!("{place}: {}", answer.in_its_words()))
         }
+        // 4xx by number, but only of the moment.
+        ("conflict", _) | (_, Some(409 | 410)) => Error::Io(format!("{place}: {}", answer.in_its_words())),
         ("quotaExceeded", _) => Error::NoSpace(place),
         ("userProjectMissing", _) => Error::Config(format!(
-            "{url}: {}: use a bucket whose owner pays",
+            "{url}: {}: add ?billing_project=PROJECT to the name",
             answer.because("the requester pays for this bucket")
         )),
-        (_, Some(401)) => {
-            let why = answer.because("the credentials are not accepted");
-            Error::Denied(format!("{url}: {why}: renew them, and check GOOGLE_APPLICATION_CREDENTIALS"))
-        }
+        (_, Some(401)) => about.not_accepted(answer, "renew them, and check GOOGLE_APPLICATION_CREDENTIALS"),
         _ => answer.by_status(about),
     }
 }
@@ -62,13 +60,13 @@ mod tests {
             (Put, 404, "notFound", "Config"),
             (List, 404, "notFound", "Config"),
             (Create, 412, "conditionNotMet", "Exists"),
-            (Put, 401, "authError", "Denied"),
+            (Put, 401, "authError", "Credentials"),
             (Put, 403, "forbidden", "Denied"),
             (Delete, 403, "retentionPolicyNotMet", "Denied"),
-            (Put, 429, "rateLimitExceeded", "Io"),
-            (Put, 403, "rateLimitExceeded", "Io"),
+            (Put, 429, "rateLimitExceeded", "Busy"),
+            (Put, 403, "rateLimitExceeded", "Busy"),
             (Put, 409, "conflict", "Io"),
-            (Get, 503, "backendError", "Io"),
+            (Get, 503, "backendError", "Busy"),
             (Put, 400, "invalid", "Config"),
             (Put, 400, "userProjectMissing", "Config"),
         ] {

@@ -47,12 +47,12 @@ pub(super) async fn find(bucket: &GcsBucket) -> Option<String> {
     let (what, remedy) = match tokio::time::timeout(LIMIT, asked).await {
         Ok(Ok(found)) => found?,
         Ok(Err(why)) => {
-            tracing::debug!(bucket = bucket.url, %why, "the store does not say");
+            tracing::debug!(bucket = bucket.folder.url, %why, "the store does not say");
             return None;
         }
         Err(_) => return None,
     };
-    let url = &bucket.url;
+    let url = &bucket.folder.url;
     Some(format!("{url}: the bucket {what}, so that what Tarn deletes goes on to use space: {remedy}"))
 }
 

@@ -10,8 +10,10 @@ mod answers;
 mod batch;
 pub mod credentials;
 mod errors;
+pub mod federation;
 mod keeps;
 mod request;
+mod terms;
 
 use crate::environment::Environment;
 use crate::error::object;
@@ -19,17 +21,23 @@ use crate::store::every_page;
 use crate::url::{GcsLocation, Location};
 use crate::web::answer::Answer;
 use crate::web::body::collect;
+use crate::web::customer_key::CustomerKey;
+use crate::web::folder::Folder;
+use crate::web::renew::{Renew, Renewing};
 use crate::web::{Counted, connector, innermost, options};
-use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, key};
+use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, Source};
 use bytes::Bytes;
+use credentials::Found;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
 use http::header::RANGE;
 use object_store::client::HttpConnector;
+use object_store::gcp::GcpCredential;
 use request::{Client, Place, Response};
 use std::ops::Range;
 use std::sync::Arc;
 use tarn_base::{Provider, Tally};
+use terms::Terms;
 
 /// Keys in one batch: the most that GCS takes.
 const BATCH: usize = 100;
@@ -38,9 +46,8 @@ const BATCHES_AT_ONCE: usize = 10;
 
 /// A bucket, or a folder of one, at Google Cloud Storage.
 pub struct GcsBucket {
-    url: String,
-    /// Ends in `/` unless it is empty.
-    prefix: String,
+    folder: Folder,
+    source: Option<Source>,
     client: Client,
     tally: Arc<Tally>,
 }
@@ -48,34 +55,49 @@ pub struct GcsBucket {
 /// Opens the bucket without asking it anything.
 pub fn open(location: &GcsLocation, environment: &Environment) -> Result<GcsBucket> {
     let url = Location::Gcs(location.clone()).url();
-    let (credentials, endpoint) = credentials::find(&url, location, environment)?;
-    let tally = Arc::new(Tally::new(Provider::Gcs));
-    let http = connector(Counted::all(&tally)).connect(&options(&endpoint));
-    let http = http.map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
-    let prefix = match location.prefix.as_str() {
-        "" => String::new(),
-        prefix => format!("{prefix}/"),
+    let Found { provider, source, endpoint } = credentials::find(&url, location, environment)?;
+    let credentials = match provider {
+        Some(_) => Some(find_credentials(&url, location, environment)?),
+        None => None,
     };
-    let client = Client { http, credentials, endpoint, bucket: location.bucket.clone() };
-    Ok(GcsBucket { url, prefix, client, tally })
+    let tally = Arc::new(Tally::new(Provider::Gcs));
+    let http = connector(Counted::all(&tally)).connect(&options(&url, &endpoint, &location.terms)?);
+    let http = http.map_err(|e| Error::Config(format!("{url}: {}", innermost(&e))))?;
+    let key = match &location.terms.customer_key_file {
+        Some(file) => Some(CustomerKey::load(&url, file, &endpoint)?),
+        None => None,
+    };
+    let terms = Terms {
+        key,
+        class: location.terms.storage_class.clone(),
+        kms: location.kms.clone(),
+        payer: location.billing_project.clone(),
+    };
+    let client = Client { http, credentials, endpoint, bucket: location.bucket.clone(), terms };
+    Ok(GcsBucket { folder: Folder::new(url, &location.prefix), source, client, tally })
+}
+
+/// Credentials that are looked for in all places again when the store does not take them.
+fn find_credentials(
+    url: &str,
+    location: &GcsLocation,
+    environment: &Environment,
+) -> Result<Arc<Renewing<GcpCredential>>> {
+    let (url, location, environment) = (url.to_string(), location.clone(), environment.clone());
+    Renewing::new(move || {
+        let found = credentials::find(&url, &location, &environment)?;
+        found.provider.ok_or_else(|| Error::Config(format!("{url}: no credentials are wanted")))
+    })
 }
 
 impl GcsBucket {
     fn explain(&self, operation: Operation, key: &str, answer: &Answer) -> Error {
-        errors::explain(&errors::about(&self.url, &self.client.endpoint, operation, key), answer)
-    }
-
-    /// The object's name in the bucket.
-    fn name(&self, key: &str) -> Result<String> {
-        key::check(&self.url, key)?;
-        let full = format!("{}{key}", self.prefix);
-        key::check(&self.url, &full)?;
-        Ok(full)
-    }
-
-    fn key_of(&self, name: &str) -> Option<String> {
-        let key = name.strip_prefix(&self.prefix)?;
-        key::check(&self.url, key).ok().map(|()| key.to_string())
+        let about = errors::about(&self.folder.url, &self.client.endpoint, operation, key);
+        let error = errors::explain(&about, answer);
+        if let (Error::Credentials(_), Some(credentials)) = (&error, &self.client.credentials) {
+            credentials.renew();
+        }
+        error
     }
 
     /// The answer's JSON, read by `parse`, which gives nothing for what GCS would not say.
@@ -93,14 +115,14 @@ impl GcsBucket {
         };
         let text = text.map_err(|answer| self.explain(operation, key, &answer))?;
         parse(&text).ok_or_else(|| {
-            let (url, endpoint) = (&self.url, &self.client.endpoint);
+            let (url, endpoint) = (&self.folder.url, &self.client.endpoint);
             Error::Config(format!("{url}: what {endpoint} answers is not what GCS says: check the endpoint"))
         })
     }
 
     /// The answer to a GET of a range (`bytes=...`); `None` when the object has no byte in it.
     async fn ranged(&self, key: &str, range: String) -> Result<Option<Response>> {
-        let name = self.name(key)?;
+        let name = self.folder.name(key)?;
         match self.client.send(Method::GET, Place::Media(&name), &[(RANGE, range)], Vec::new()).await {
             Ok(response) if response.len() == 0 => Ok(None),
             Ok(response) => Ok(Some(response)),
@@ -110,7 +132,7 @@ impl GcsBucket {
     }
 
     async fn body(&self, key: &str, response: Response, range: Range<u64>) -> Result<Bytes> {
-        let (place, len) = (object(&self.url, key), response.len());
+        let (place, len) = (object(&self.folder.url, key), response.len());
         if response.start() != range.start || len > range.end - range.start {
             return Err(Error::Io(format!("{place}: another range came than was asked for")));
         }
@@ -119,7 +141,7 @@ impl GcsBucket {
     }
 
     async fn upload(&self, operation: Operation, key: &str, body: Vec<Bytes>) -> Result<()> {
-        let name = self.name(key)?;
+        let name = self.folder.name(key)?;
         let place = Place::Upload { name: &name, create: operation == Operation::Create };
         let answer = match self.client.send(Method::POST, place, &[], body).await {
             Ok(response) => response.text().await,
@@ -129,7 +151,7 @@ impl GcsBucket {
     }
 
     async fn delete_one(&self, key: &str) -> Result<()> {
-        let name = self.name(key)?;
+        let name = self.folder.name(key)?;
         match self.client.send(Method::DELETE, Place::Object(&name), &[], Vec::new()).await {
             Ok(_) => Ok(()),
             Err(answer) => self.unless_missing(key, &answer),
@@ -144,7 +166,7 @@ impl GcsBucket {
     }
 
     async fn delete_batch(&self, keys: &[String]) -> Result<()> {
-        let names = keys.iter().map(|key| self.name(key)).collect::<Result<Vec<_>>>()?;
+        let names = keys.iter().map(|key| self.folder.name(key)).collect::<Result<Vec<_>>>()?;
         let failed = |answer| self.explain(Operation::Delete, "", &answer);
         let (response, boundary) = batch::send(&self.client, &names).await.map_err(failed)?;
         let answers = batch::parse(&boundary, &response);
@@ -152,7 +174,7 @@ impl GcsBucket {
             let (came, asked) = (answers.len(), keys.len());
             return Err(Error::Io(format!(
                 "{}: {came} of {asked} deletes of a batch were answered",
-                self.url
+                self.folder.url
             )));
         }
         answers
@@ -165,12 +187,12 @@ impl GcsBucket {
 #[async_trait::async_trait]
 impl Bucket for GcsBucket {
     fn url(&self) -> &str {
-        &self.url
+        &self.folder.url
     }
 
     async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
         if range.is_empty() {
-            self.name(key)?;
+            self.folder.name(key)?;
             return Ok(Bytes::new());
         }
         match self.ranged(key, format!("bytes={}-{}", range.start, range.end - 1)).await? {
@@ -191,7 +213,7 @@ impl Bucket for GcsBucket {
     }
 
     async fn head(&self, key: &str) -> Result<ObjectInfo> {
-        let name = self.name(key)?;
+        let name = self.folder.name(key)?;
         let found = self.told(Operation::Head, key, Place::Known(&name), answers::object).await?;
         Ok(ObjectInfo { key: key.to_string(), size: found.size, modified_ms: found.modified_ms })
     }
@@ -217,13 +239,12 @@ impl Bucket for GcsBucket {
     }
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {
-        let folder = key::folder(&self.url, prefix)?;
-        let below = if folder.is_empty() { self.prefix.clone() } else { format!("{}{folder}/", self.prefix) };
+        let below = self.folder.below(prefix)?;
         let place = Place::List { below: &below, after: after.as_deref() };
         let page = self.told(Operation::List, "", place, answers::page).await?;
         let info = |found: answers::Object| {
             Some(ObjectInfo {
-                key: self.key_of(&found.name)?,
+                key: self.folder.key_of(&found.name)?,
                 size: found.size,
                 modified_ms: found.modified_ms,
             })
@@ -238,6 +259,10 @@ impl Bucket for GcsBucket {
 
     async fn capacity(&self) -> Result<Option<Capacity>> {
         Ok(None)
+    }
+
+    fn credentials(&self) -> Option<Source> {
+        self.source.clone()
     }
 
     async fn keeps(&self) -> Option<String> {

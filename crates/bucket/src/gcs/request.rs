@@ -1,16 +1,22 @@
 //! One request to the JSON API, and what comes back.
 
 use super::answers;
+use super::terms::Terms;
 use crate::web::answer::Answer;
+use crate::web::encoded;
+use crate::web::renew::Renewing;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method};
 use object_store::PutPayload;
-use object_store::client::{HttpClient, HttpError, HttpRequest, HttpRequestBody, HttpResponse};
-use object_store::gcp::GcpCredentialProvider;
+use object_store::client::{
+    CredentialProvider, HttpClient, HttpError, HttpRequest, HttpRequestBody, HttpResponse,
+};
+use object_store::gcp::GcpCredential;
 use std::fmt::Write;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What is asked of an object in JSON.
 const FIELDS: &str = "fields=name,size,updated";
@@ -21,10 +27,11 @@ const FIELDS_OF_BUCKET: &str = "fields=versioning,retentionPolicy,softDeletePoli
 /// Sends requests with a token, where the store wants one.
 pub(super) struct Client {
     pub http: HttpClient,
-    pub credentials: Option<GcpCredentialProvider>,
+    pub credentials: Option<Arc<Renewing<GcpCredential>>>,
     /// Without a slash at its end; for messages too.
     pub endpoint: String,
     pub bucket: String,
+    pub terms: Terms,
 }
 
 /// What a request is on. Names are those in the bucket, as they are.
@@ -58,6 +65,11 @@ impl Client {
         headers: &[(HeaderName, String)],
         body: Vec<Bytes>,
     ) -> Result<Response, Answer> {
+        let (body, kind) = match place {
+            Place::Upload { .. } => self.terms.upload(body),
+            _ => (body, None),
+        };
+        let kind = kind.unwrap_or_else(|| "application/octet-stream".into());
         let len: usize = body.iter().map(Bytes::len).sum();
         let mut request = HttpRequest::new(match method {
             Method::POST => PutPayload::from_iter(body).into(),
@@ -65,12 +77,14 @@ impl Client {
         });
         if method == Method::POST {
             request.headers_mut().insert(CONTENT_LENGTH, len.into());
-            let kind = HeaderValue::from_static("application/octet-stream");
+            let kind = HeaderValue::from_str(&kind);
+            let kind = kind.map_err(|_| Answer::told(400, "", "a header is not one"))?;
             request.headers_mut().insert(CONTENT_TYPE, kind);
         }
-        let url = format!("{}{}", self.endpoint, place.path(&self.bucket));
+        let url = format!("{}{}", self.endpoint, self.terms.path(&place, &self.bucket));
         *request.uri_mut() = url.parse().map_err(|_| Answer::told(400, "", "its URL is not one"))?;
         *request.method_mut() = method;
+        self.terms.add_headers(&place, request.headers_mut());
         for (name, value) in headers {
             let value =
                 HeaderValue::from_str(value).map_err(|_| Answer::told(400, "", "a header is not one"))?;
@@ -122,20 +136,6 @@ impl Place<'_> {
             Place::Batch => "/batch/storage/v1".to_string(),
         }
     }
-}
-
-/// A name as a part of a URL's path or query, RFC 3986: all but what needs none is encoded.
-fn encoded(name: &str) -> String {
-    let mut encoded = String::with_capacity(name.len() + 16);
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte as char),
-            _ => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
 }
 
 /// The bytes that a `Content-Range` names, and the size of the whole; nothing where they contradict each other.

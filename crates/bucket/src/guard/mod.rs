@@ -8,6 +8,9 @@
 //! - **An attempt ends.** A store that accepts a request and never answers costs one attempt's limit.
 //! - **Only what may pass is tried again**: what [`Error::is_transient`] says. Pauses double, each drawn at random
 //!   from nothing to its bound, so that many clients do not come back together.
+//! - **A store that is asked too much is asked less**, until it minds no more: see `pace`.
+//! - **Credentials that are not taken** are looked for anew. A call waits a moment for that and then fails, long before
+//!   its deadline: whoever waits for it longer should hear why.
 //! - **A lost reply is not a lost race.** A create whose earlier attempt failed may find its own object: it is
 //!   read back, and is ours if it holds our bytes. Bodies of two creators must differ for that, as Tarn's do by
 //!   their trailers' nonces.
@@ -16,6 +19,7 @@
 //! - **A short read is checked.** If the object is long enough for what was asked, it is a failure.
 
 mod limit;
+mod pace;
 mod stats;
 
 pub use stats::{OperationStats, StatsSnapshot};
@@ -25,10 +29,13 @@ use crate::error::object;
 use crate::key::check;
 use crate::local::LocalBucket;
 use crate::store::{body_len, every_page};
-use crate::{Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, UnfinishedUpload};
+use crate::{
+    Bucket, Capacity, Error, ListPage, Location, ObjectInfo, Operation, Result, Source, UnfinishedUpload,
+};
 use crate::{azure, gcs, s3};
 use bytes::Bytes;
 use limit::{Limit, Permit};
+use pace::Pace;
 use parking_lot::Mutex;
 use rand::RngExt;
 use stats::Stats;
@@ -52,6 +59,8 @@ pub const DEFAULT_CONCURRENCY_LOCAL: usize = 16;
 /// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Credentials that are renewed are there within this time; a call that waits for others longer says so.
+const LOCKED_OUT: Duration = Duration::from_millis(1500);
 /// Keys in one delete request.
 const DELETE_BATCH: usize = 1000;
 /// How long [`Guarded::check`] waits.
@@ -108,6 +117,7 @@ pub fn open(url: &str, options: &OpenOptions) -> Result<Arc<Guarded>> {
 pub struct Guarded {
     inner: Arc<dyn Bucket>,
     limit: Limit,
+    pace: Pace,
     /// Milliseconds.
     deadline: AtomicU64,
     /// Milliseconds.
@@ -133,14 +143,26 @@ struct Call<'a> {
     operation: Operation,
     key: &'a str,
     attempts: u32,
+    /// When its credentials were first not taken.
+    locked_out: Option<Instant>,
+}
+
+impl Call<'_> {
+    /// Whether new credentials did not come in time.
+    fn is_locked_out(&mut self, error: &Error) -> bool {
+        let locked_out = matches!(error, Error::Credentials(_));
+        locked_out && self.locked_out.get_or_insert_with(Instant::now).elapsed() > LOCKED_OUT
+    }
 }
 
 impl Guarded {
     /// Guards any bucket; `concurrency` is a local bucket's if not given.
     pub fn new(inner: Arc<dyn Bucket>, options: &OpenOptions) -> Arc<Guarded> {
+        let concurrency = options.concurrency.unwrap_or(DEFAULT_CONCURRENCY_LOCAL);
         let guarded = Guarded {
             inner,
-            limit: Limit::new(options.concurrency.unwrap_or(DEFAULT_CONCURRENCY_LOCAL)),
+            limit: Limit::new(concurrency),
+            pace: Pace::new(concurrency),
             deadline: AtomicU64::new(0),
             attempt: AtomicU64::new(0),
             opened: Instant::now(),
@@ -157,7 +179,7 @@ impl Guarded {
 
     /// Sets how many requests may be under way at once, for the next ones.
     pub fn set_concurrency(&self, concurrency: usize) {
-        self.limit.set(concurrency);
+        self.pace.set_most(concurrency, &self.limit);
     }
 
     /// Sets how long a call may take, for calls that have not had their first turn yet.
@@ -208,6 +230,8 @@ impl Guarded {
         StatsSnapshot {
             url: self.url().to_string(),
             concurrency: self.limit.get(),
+            concurrency_most: self.pace.most(),
+            slowed_ms: self.pace.slowed(&self.limit).map(|since| since.elapsed().as_millis() as u64),
             busy,
             idle: (self.limit.get() as u64).saturating_sub(busy),
             queued,
@@ -293,7 +317,7 @@ impl Guarded {
         mut attempt: impl FnMut(bool) -> F,
     ) -> Result<T> {
         let start = Instant::now();
-        let mut call = Call { operation, key, attempts: 0 };
+        let mut call = Call { operation, key, attempts: 0, locked_out: None };
         let (mut cutoff, mut last) = (None, None);
         loop {
             let Some((permit, queued)) = self.turn(operation, start, cutoff).await else {
@@ -306,7 +330,7 @@ impl Guarded {
             };
             drop(permit);
             call.attempts += 1;
-            if !error.is_transient() || operation == Operation::Sync {
+            if !error.is_transient() || operation == Operation::Sync || call.is_locked_out(&error) {
                 if !error.is_answer() {
                     self.stats.of(operation).give_up();
                     self.failures_in_a_row.fetch_add(1, Relaxed);
@@ -343,6 +367,11 @@ impl Guarded {
         };
         let failed = result.as_ref().is_err_and(|error| !error.is_answer());
         counted.end(failed);
+        let busy = matches!(result, Err(Error::Busy(_)));
+        if let Some(limit) = self.pace.answered(busy, &self.limit) {
+            let most = self.pace.most();
+            tracing::warn!("{}: asks to be asked less: {limit} of {most} requests at once", self.url());
+        }
         match &result {
             Err(error) if failed => {
                 self.stats.failed(error);
@@ -527,6 +556,10 @@ impl Bucket for Guarded {
             Ok(answer) => answer,
             Err(_) => Err(Error::Timeout(format!("{}: its capacity was not told in time", self.url()))),
         }
+    }
+
+    fn credentials(&self) -> Option<Source> {
+        self.inner.credentials()
     }
 
     async fn keeps(&self) -> Option<String> {

@@ -128,6 +128,9 @@ pub struct StatsSnapshot {
     pub url: String,
     /// Requests that may be under way at once.
     pub concurrency: usize,
+    /// How many that would be if the store did not ask to be asked less, and for how long it has (milliseconds).
+    pub concurrency_most: usize,
+    pub slowed_ms: Option<u64>,
     /// Requests under way.
     pub busy: u64,
     /// Requests that could be under way besides: `concurrency - busy`.

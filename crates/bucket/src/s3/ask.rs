@@ -1,26 +1,23 @@
-//! Requests of a bucket itself that `object_store` does not have: GETs whose signature is in their URL.
+//! Requests of a bucket itself that `object_store` does not have.
 
 use super::S3;
 use crate::web::ask::{Reply, ask};
-use crate::web::innermost;
+use crate::web::{encoded, innermost};
+use object_store::aws::AwsAuthorizer;
 use object_store::client::{HttpRequest, HttpRequestBody};
-use object_store::path::Path;
-use object_store::signer::{SignedUrlOptions, Signer};
-use std::time::Duration;
-
-/// The signature holds for so long.
-const VALID: Duration = Duration::from_secs(300);
 
 impl S3 {
-    /// Asks the bucket, with these words behind the `?`. An error is one line that says why there was no answer; never
-    /// the URL, which holds the signature.
-    pub(super) async fn ask(&self, query: Vec<(String, String)>) -> Result<Reply, String> {
-        let options = SignedUrlOptions::new().with_query(query);
-        let method = "GET".parse().map_err(|_| "no such method")?;
-        let signed = self.store.signed_url_opts(method, &Path::default(), VALID, &options).await;
-        let url = signed.map_err(|e| innermost(&e))?;
+    /// Asks the bucket, with these words behind the `?`. An error is one line that says why there was no answer.
+    pub(super) async fn ask(&self, query: &[(&str, &str)]) -> Result<Reply, String> {
+        let words: Vec<String> =
+            query.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
         let mut request = HttpRequest::new(HttpRequestBody::empty());
-        *request.uri_mut() = url.as_str().parse().map_err(|_| "its URL is not one")?;
+        *request.uri_mut() =
+            format!("{}?{}", self.place, words.join("&")).parse().map_err(|_| "its URL is not one")?;
+        let credential = self.store.credentials().get_credential().await.map_err(|e| innermost(&e))?;
+        let authorizer = AwsAuthorizer::new(&credential, "s3", &self.region);
+        let authorizer = authorizer.with_request_payer(self.requester_pays);
+        authorizer.try_authorize(&mut request, None).map_err(|e| innermost(&e))?;
         ask(&self.http, request).await
     }
 }

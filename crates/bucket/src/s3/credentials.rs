@@ -3,22 +3,15 @@
 //! What the bucket's name says comes first, then the environment (`AWS_*`), then the profile files
 //! (`~/.aws/credentials` and `~/.aws/config`, by `AWS_PROFILE`), then web identity, container and instance
 //! metadata, which `object_store` asks by itself. Secrets stay in the types of `object_store`, whose `Debug`
-//! hides them, and in [`Profile`], which has none.
+//! hides them, and in [`Profile`], which has none. All of it is looked at again when the store does not take what was
+//! found, so that files may be rewritten at any time.
 
 use crate::environment::Environment;
 use crate::url::S3Location;
 use crate::web;
-use crate::{Error, Result};
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
-use object_store::client::CredentialProvider;
-use parking_lot::Mutex;
+use crate::{Error, Result, Source};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How long credentials from a profile file are used before the file is read again: tools that renew them
-/// write them there.
-const REREAD: Duration = Duration::from_secs(30);
 
 /// What the profile files say of one profile. Has no `Debug`, for it holds secrets.
 #[derive(Default)]
@@ -43,14 +36,6 @@ impl Profile {
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
-
-    fn credential(&self) -> Option<AwsCredential> {
-        Some(AwsCredential {
-            key_id: self.get("aws_access_key_id")?.to_string(),
-            secret_key: self.get("aws_secret_access_key")?.to_string(),
-            token: self.get("aws_session_token").map(str::to_string),
-        })
-    }
 }
 
 /// The values of one `[section]`. Indented lines belong to a value that Tarn does not use.
@@ -67,46 +52,25 @@ fn read_section(text: &str, section: &str) -> HashMap<String, String> {
     values
 }
 
-/// Gives the credentials of a profile, and the new ones when the file has changed.
-struct ProfileCredentials {
-    environment: Environment,
-    profile: String,
-    last: Mutex<(Instant, Arc<AwsCredential>)>,
-}
-
-impl std::fmt::Debug for ProfileCredentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProfileCredentials").field("profile", &self.profile).finish_non_exhaustive()
-    }
-}
-
-#[async_trait::async_trait]
-impl CredentialProvider for ProfileCredentials {
-    type Credential = AwsCredential;
-
-    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let mut last = self.last.lock();
-        if last.0.elapsed() > REREAD {
-            // A file that is being rewritten may lack them for a moment: the old ones stay.
-            let fresh = Profile::load(&self.environment, &self.profile).credential();
-            *last = (Instant::now(), fresh.map_or_else(|| last.1.clone(), Arc::new));
-        }
-        Ok(last.1.clone())
-    }
-}
-
 /// What a profile file says of the profile `default`; for tests that give it what no tool would write.
 pub(crate) fn parses_profile(text: &str) -> bool {
     let values = read_section(text, "default");
     values.keys().all(|name| *name == name.to_ascii_lowercase()) && !values.is_empty()
 }
 
-/// A builder with credentials, region, endpoint and style for `location`, and the endpoint's URL for messages.
-pub(crate) fn builder(
-    url: &str,
-    location: &S3Location,
-    environment: &Environment,
-) -> Result<(AmazonS3Builder, String)> {
+/// What opening a bucket takes.
+pub(super) struct Found {
+    /// With credentials, region, place and style.
+    pub builder: AmazonS3Builder,
+    pub region: String,
+    /// The store's URL, for messages.
+    pub endpoint: String,
+    /// The bucket's URL.
+    pub place: String,
+    pub source: Source,
+}
+
+pub(super) fn find(url: &str, location: &S3Location, environment: &Environment) -> Result<Found> {
     let named = location.profile.as_deref();
     let name = named.or(environment.get("AWS_PROFILE")).unwrap_or("default");
     let profile = Profile::load(environment, name);
@@ -119,7 +83,7 @@ pub(crate) fn builder(
     let in_environment =
         environment.get("AWS_ACCESS_KEY_ID").or(environment.get("AWS_SECRET_ACCESS_KEY")).is_some();
     if named.is_some() || !in_environment {
-        builder = with_profile(builder, url, name, &profile, environment, named.is_some())?;
+        builder = with_profile(builder, url, name, &profile, named.is_some())?;
     }
     let region = location.region.as_deref();
     if let Some(region) = region.or(match builder.get_config_value(&AmazonS3ConfigKey::Region) {
@@ -130,11 +94,34 @@ pub(crate) fn builder(
     }
     let of_environment = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = location
+        .terms
         .endpoint
         .as_deref()
         .or_else(|| of_environment.iter().find_map(|variable| environment.get(variable)))
         .or_else(|| profile.get("endpoint_url"));
-    Ok(with_endpoint(builder, location, endpoint))
+    let source = source(&builder, named.is_none() && in_environment, name);
+    Ok(with_endpoint(builder, location, endpoint, source))
+}
+
+/// Where the builder's credentials come from, by the library's own order.
+fn source(builder: &AmazonS3Builder, of_environment: bool, profile: &str) -> Source {
+    use AmazonS3ConfigKey as Key;
+    let has = |key: Key| builder.get_config_value(&key).is_some();
+    if of_environment && has(Key::Token) {
+        let instead = "put them into ~/.aws/credentials, which is read again";
+        return Source::ending("temporary keys in the environment", instead);
+    }
+    Source::lasting(&match () {
+        () if of_environment => "keys in the environment".to_string(),
+        () if has(Key::AccessKeyId) => {
+            format!("profile {profile}, read again when its keys are not taken any more")
+        }
+        () if has(Key::WebIdentityTokenFile) && has(Key::RoleArn) => "a web identity, renewed".into(),
+        () if has(Key::ContainerCredentialsRelativeUri) || has(Key::ContainerCredentialsFullUri) => {
+            "the container's role, renewed".into()
+        }
+        () => "the instance's role, renewed".into(),
+    })
 }
 
 fn from_environment(environment: &Environment, without_credentials: bool) -> AmazonS3Builder {
@@ -156,15 +143,16 @@ fn with_profile(
     url: &str,
     name: &str,
     profile: &Profile,
-    environment: &Environment,
     must: bool,
 ) -> Result<AmazonS3Builder> {
-    if let Some(credential) = profile.credential() {
-        return Ok(builder.with_credentials(Arc::new(ProfileCredentials {
-            environment: environment.clone(),
-            profile: name.to_string(),
-            last: Mutex::new((Instant::now(), Arc::new(credential))),
-        })));
+    if let (Some(key), Some(secret)) =
+        (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key"))
+    {
+        let builder = builder.with_access_key_id(key).with_secret_access_key(secret);
+        return Ok(match profile.get("aws_session_token") {
+            Some(token) => builder.with_token(token),
+            None => builder,
+        });
     }
     let foreign =
         ["sso_session", "sso_start_url", "credential_process", "source_profile", "credential_source"];
@@ -184,7 +172,8 @@ fn with_endpoint(
     builder: AmazonS3Builder,
     location: &S3Location,
     endpoint: Option<&str>,
-) -> (AmazonS3Builder, String) {
+    source: Source,
+) -> Found {
     let virtual_host = location.virtual_host.unwrap_or(endpoint.is_none() && !location.bucket.contains('.'));
     let mut builder = builder
         .with_bucket_name(&location.bucket)
@@ -192,17 +181,17 @@ fn with_endpoint(
         .with_unsigned_payload(
             location.unsigned_payload.unwrap_or_else(|| !endpoint.is_some_and(web::is_exposed)),
         );
-    let Some(endpoint) = endpoint else {
-        let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
-        let region = region.unwrap_or_else(|| "us-east-1".into());
-        return (builder, format!("https://s3.{region}.amazonaws.com"));
-    };
-    builder = builder.with_allow_http(endpoint.starts_with("http://"));
-    let place = match endpoint.split_once("://") {
+    let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".into());
+    let shown = endpoint.map_or_else(|| format!("https://s3.{region}.amazonaws.com"), str::to_string);
+    let place = match shown.split_once("://") {
         Some((scheme, host)) if virtual_host => format!("{scheme}://{}.{host}", location.bucket),
-        _ => endpoint.to_string(),
+        _ => shown.clone(),
     };
-    (builder.with_endpoint(place), endpoint.to_string())
+    if let Some(endpoint) = endpoint {
+        builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(place.clone());
+    }
+    let place = if virtual_host { place } else { format!("{place}/{}", location.bucket) };
+    Found { builder, region, endpoint: shown, place, source }
 }
 
 #[cfg(test)]
@@ -223,8 +212,7 @@ mod tests {
         std::fs::write(dir.path().join(".aws/config"), CONFIG).unwrap();
         let environment = Environment::of([("HOME", dir.path().to_str().unwrap())]).and(extra);
         let Ok(Location::S3(location)) = Location::parse(name) else { panic!("{name}") };
-        let (builder, endpoint) = builder(name, &location, &environment)?;
-        let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_default();
+        let Found { builder, region, endpoint, .. } = find(name, &location, &environment)?;
         let store = builder.build().unwrap();
         let credential = store.credentials().get_credential().await.unwrap();
         for shown in [format!("{store:?}"), format!("{credential:?}")] {

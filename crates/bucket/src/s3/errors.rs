@@ -3,8 +3,10 @@
 use crate::web::answer::{About, Answer};
 use crate::{Error, Operation};
 
+const RIGHTS: &str = "check the bucket's policy, and add requester_pays=true where the requester pays";
+
 pub(super) fn about<'a>(url: &'a str, endpoint: &'a str, operation: Operation, key: &'a str) -> About<'a> {
-    About { url, endpoint, operation, key, bucket: "bucket", rights: "check the bucket's policy" }
+    About { url, endpoint, operation, key, bucket: "bucket", rights: RIGHTS }
 }
 
 /// The error that an answer becomes.
@@ -12,7 +14,7 @@ pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
     let (url, place) = (about.url, about.place());
     if answer.no_credentials {
         // Whatever instance metadata has answered: it is not the store's answer.
-        return Error::Io(format!(
+        return Error::Credentials(format!(
             "{url}: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or fill ~/.aws/credentials \
              (instance metadata has none)"
         ));
@@ -30,29 +32,27 @@ pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
         | "InvalidToken"
         | "InvalidClientTokenId"
         | "XAdminUserNotFound" => {
-            let why = answer.because("the credentials are not accepted");
-            Error::Denied(format!(
-                "{url}: {why}: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials"
-            ))
+            let check = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials";
+            about.not_accepted(answer, check)
         }
         "ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException" => {
-            Error::Denied(format!("{url}: {}: renew them", answer.because("the credentials have expired")))
+            let why = answer.because("the credentials have expired");
+            Error::Credentials(format!("{url}: {why}: renew them where Tarn found them"))
         }
-        "RequestTimeTooSkewed" => {
-            Error::Denied(format!("{url}: {}: set it", answer.because("this host's clock is wrong")))
-        }
+        "RequestTimeTooSkewed" => about.wrong_clock(answer),
         "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException" => {
             wrong_region(url, answer)
         }
         "QuotaExceeded" | "InsufficientStorage" | "XMinioStorageFull" | "InsufficientCapacity" => {
             Error::NoSpace(place)
         }
+        "SlowDown" | "SlowDownRead" | "SlowDownWrite" | "Throttling" => {
+            Error::Busy(format!("{place}: {}", answer.in_its_words()))
+        }
         // 4xx by number, but only of the moment.
-        "RequestTimeout"
-        | "SlowDown"
-        | "OperationAborted"
-        | "ConditionalRequestConflict"
-        | "NoSuchUpload" => Error::Io(format!("{place}: {}", answer.in_its_words())),
+        "RequestTimeout" | "OperationAborted" | "ConditionalRequestConflict" | "NoSuchUpload" => {
+            Error::Io(format!("{place}: {}", answer.in_its_words()))
+        }
         _ if answer.redirected || matches!(answer.status, Some(301 | 307 | 308)) => wrong_region(url, answer),
         _ => answer.by_status(about),
     }
@@ -90,6 +90,8 @@ mod tests {
             |e| matches!(e, Error::Denied(_)),
             |e| matches!(e, Error::Io(_)),
         );
+        let (credentials, busy): (Is, Is) =
+            (|e| matches!(e, Error::Credentials(_)), |e| matches!(e, Error::Busy(_)));
         let (not_found, exists, no_space): (Is, Is, Is) = (
             |e| matches!(e, Error::NotFound(_)),
             |e| matches!(e, Error::Exists(_)),
@@ -100,22 +102,22 @@ mod tests {
             (Get, 404, "", not_found),
             (Get, 404, "NoSuchBucket", config),
             (Get, 404, "NoSuchSomething", config),
-            (Get, 404, "XAdminUserNotFound", denied),
+            (Get, 404, "XAdminUserNotFound", credentials),
             (Put, 404, "NoSuchUpload", io),
             (List, 404, "", config),
             (Put, 403, "AccessDenied", denied),
-            (Put, 403, "SignatureDoesNotMatch", denied),
-            (Put, 400, "ExpiredToken", denied),
-            (Put, 403, "RequestTimeTooSkewed", denied),
+            (Put, 403, "SignatureDoesNotMatch", credentials),
+            (Put, 400, "ExpiredToken", credentials),
+            (Put, 403, "RequestTimeTooSkewed", credentials),
             (Get, 301, "PermanentRedirect", config),
             (Get, 400, "AuthorizationHeaderMalformed", config),
             (Create, 412, "PreconditionFailed", exists),
             (Create, 409, "ConditionalRequestConflict", io),
             (Put, 507, "", no_space),
             (Put, 403, "QuotaExceeded", no_space),
-            (Get, 503, "SlowDown", io),
+            (Get, 503, "SlowDown", busy),
             (Get, 500, "InternalError", io),
-            (Get, 429, "", io),
+            (Get, 429, "", busy),
             (Put, 400, "RequestTimeout", io),
             (Put, 400, "InvalidArgument", config),
             (Put, 501, "NotImplemented", config),

@@ -29,7 +29,7 @@ impl S3 {
 
     /// The bucket's answer to `GET ?what`, if it is one.
     async fn told(&self, url: &str, what: &str) -> Option<String> {
-        let why = match tokio::time::timeout(LIMIT, self.ask(vec![(what.into(), String::new())])).await {
+        let why = match tokio::time::timeout(LIMIT, self.ask(&[(what, "")])).await {
             Ok(Ok(Reply { status: 200, text, .. })) => return Some(text),
             Ok(Ok(Reply { status, .. })) => status.to_string(),
             Ok(Err(why)) => why,

@@ -4,6 +4,7 @@
 use super::S3;
 use crate::web::answer::Answer;
 use crate::web::ask::Reply;
+use crate::web::folder::Folder;
 use crate::web::objects::{Objects, Service};
 use crate::web::xml::{element, elements};
 use crate::{Error, Operation, Result, UnfinishedUpload};
@@ -30,10 +31,10 @@ impl S3 {
                 let (Some(key), Some(id)) = (element(upload, "Key"), element(upload, "UploadId")) else {
                     continue;
                 };
-                let Some(key) = key.strip_prefix(objects.names().1) else { continue };
-                let Ok(path) = objects.path(key) else { continue };
+                let Some(key) = objects.folder().key_of(&key) else { continue };
+                let Ok(path) = objects.path(&key) else { continue };
                 if !before.contains(&path) && !objects.live().contains(&path) {
-                    found.push(UnfinishedUpload { key: key.to_string(), id });
+                    found.push(UnfinishedUpload { key, id });
                 }
             }
             marker = next(&text);
@@ -45,15 +46,14 @@ impl S3 {
     }
 
     async fn uploads_page(&self, objects: &Objects, marker: Option<&Marker>) -> Result<String> {
-        let (url, prefix) = objects.names();
-        let mut query =
-            vec![("uploads".to_string(), String::new()), ("prefix".to_string(), prefix.to_string())];
+        let Folder { url, prefix } = objects.folder();
+        let mut query = vec![("uploads", ""), ("prefix", prefix.as_str())];
         if let Some(Marker { key, upload }) = marker {
-            query.push(("key-marker".into(), key.clone()));
-            query.push(("upload-id-marker".into(), upload.clone()));
+            query.push(("key-marker", key));
+            query.push(("upload-id-marker", upload));
         }
         let failed = |why| Error::Io(format!("{url}: unfinished uploads cannot be listed: {why}"));
-        let Reply { status, text, .. } = self.ask(query).await.map_err(failed)?;
+        let Reply { status, text, .. } = self.ask(&query).await.map_err(failed)?;
         match status {
             200 => Ok(text),
             _ => Err(self.explain(url, Operation::List, "", &Answer::of_response(status, &text))),

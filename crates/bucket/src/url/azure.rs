@@ -4,12 +4,13 @@
 //! `abfs[s]://container@account.dfs.core.windows.net/prefix`, which Hadoop's users know.
 
 use super::place::{self, Kind};
+use super::terms::Terms;
 use crate::{Error, Result};
 
 const KIND: Kind = Kind {
     scheme: "az",
     bucket: "container",
-    parameters: "account, endpoint",
+    parameters: &["account"],
     credentials: "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID and its like",
 };
 
@@ -21,13 +22,14 @@ pub struct AzureLocation {
     pub prefix: String,
     /// The storage account; that of the environment if not given.
     pub account: Option<String>,
-    /// `http://` or `https://`, host, port and where the containers lie there; Azure's own by account if not given.
-    pub endpoint: Option<String>,
+    /// The endpoint is where the containers lie; Azure's own by account if not given.
+    pub terms: Terms,
 }
 
 impl AzureLocation {
     pub(super) fn url(&self) -> String {
-        let parameters = [("account", self.account.as_deref()), ("endpoint", self.endpoint.as_deref())];
+        let mut parameters = vec![("account", self.account.as_deref())];
+        parameters.extend(self.terms.parameters());
         place::write(&KIND, &self.container, &self.prefix, &parameters)
     }
 }
@@ -45,9 +47,16 @@ pub(super) fn parse(rest: &str) -> Result<AzureLocation> {
         }
         _ => (place::parse(&KIND, rest)?, None),
     };
-    let mut azure =
-        AzureLocation { container: place.bucket, prefix: place.prefix, account: of_host, endpoint: None };
+    let mut azure = AzureLocation {
+        container: place.bucket,
+        prefix: place.prefix,
+        account: of_host,
+        terms: Terms::default(),
+    };
     for (name, value) in place.parameters {
+        if azure.terms.take(&KIND, &azure.container, &name, &value)? {
+            continue;
+        }
         match name.as_str() {
             "account" => {
                 let account = account(value)?;
@@ -59,7 +68,6 @@ pub(super) fn parse(rest: &str) -> Result<AzureLocation> {
                 }
                 azure.account = Some(account);
             }
-            "endpoint" => azure.endpoint = Some(place::endpoint(&KIND, &azure.container, &value)?),
             unknown => return Err(place::unknown(&KIND, &azure.container, unknown)),
         }
     }

@@ -15,10 +15,12 @@ mod azure;
 mod gcs;
 mod place;
 mod s3;
+mod terms;
 
 pub use azure::AzureLocation;
 pub use gcs::GcsLocation;
 pub use s3::S3Location;
+pub use terms::Terms;
 
 use crate::{Error, Result};
 use ::url::Url;
@@ -124,12 +126,16 @@ mod tests {
         let full =
             s3("s3://data/a/b/?endpoint=http://127.0.0.1:7070/&region=eu-west-1&path_style=true&profile=lab");
         assert_eq!((full.bucket.as_str(), full.prefix.as_str()), ("data", "a/b"));
-        assert_eq!(full.endpoint.as_deref(), Some("http://127.0.0.1:7070"));
+        assert_eq!(full.terms.endpoint.as_deref(), Some("http://127.0.0.1:7070"));
         assert_eq!((full.virtual_host, full.region.as_deref()), (Some(false), Some("eu-west-1")));
         for name in [
             "s3://data",
             "s3://data/a b/ü?endpoint=http://127.0.0.1:7070&region=x&virtual_host=true",
             "s3://d?endpoint=https%3A%2F%2Fh&unsigned_payload=1",
+            "s3://d?storage_class=STANDARD_IA&customer_key_file=/k e&ca_file=/c&proxy=http://p:1&requester_pays=1",
+            "s3://d?kms=arn:aws:kms:eu-central-1:1:key/2-3",
+            "gs://d?storage_class=ARCHIVE&kms=projects/p/locations/l/keyRings/r/cryptoKeys/k&billing_project=p-1",
+            "az://d?account=lab&storage_class=Cool&customer_key_file=/key",
             "gs://data",
             "gs://data/a b/ü?endpoint=http://127.0.0.1:4443",
             "az://data?account=lab",
@@ -185,6 +191,15 @@ mod tests {
             ("s3://b?endpoint=http://h&allow_http=false", "https://"),
             ("s3://b/../c", "cannot be used"),
             ("file://host/x", "file:///absolute/path"),
+            ("s3://b?storage_class=GLACIER", "read at once"),
+            ("az://b?storage_class=archive", "read at once"),
+            ("s3://b?storage_class=", "no name"),
+            ("s3://b?customer_key_file=key", "/absolute/path"),
+            ("s3://b?kms=a&customer_key_file=/k", "keep one"),
+            ("s3://b?kms=a b", "as the service shows it"),
+            ("gs://b?proxy=host:1", "proxy=http://host:port"),
+            ("gs://b?proxy=http://u:p@host:1", "HTTPS_PROXY"),
+            ("gs://b?billing_project=", "no project"),
             ("mem://", "mem://name"),
             ("file:///a%FF", "rename the directory"),
             ("file:///a%0Ab", "rename the directory"),

@@ -8,8 +8,8 @@ pub(super) struct Kind {
     pub scheme: &'static str,
     /// What the service calls a bucket.
     pub bucket: &'static str,
-    /// Which parameters there are.
-    pub parameters: &'static str,
+    /// Which parameters there are besides those of [`Terms`](super::Terms).
+    pub parameters: &'static [&'static str],
     /// Where credentials belong instead.
     pub credentials: &'static str,
 }
@@ -55,7 +55,12 @@ pub(super) fn parse(kind: &Kind, rest: &str) -> Result<Place> {
 }
 
 /// The name of these parts; parameters without a value are left out.
-pub(super) fn write(kind: &Kind, bucket: &str, prefix: &str, parameters: &[(&str, Option<&str>)]) -> String {
+pub(super) fn write(
+    kind: &Kind,
+    bucket: &str,
+    prefix: &str,
+    parameters: &[(&'static str, Option<&str>)],
+) -> String {
     let mut url = format!("{}://{bucket}", kind.scheme);
     if !prefix.is_empty() {
         url.push('/');
@@ -73,6 +78,10 @@ pub(super) fn write(kind: &Kind, bucket: &str, prefix: &str, parameters: &[(&str
 
 fn is_secret(parameter: &str) -> bool {
     let parameter = parameter.to_ascii_lowercase();
+    // The name of a file is none.
+    if parameter.ends_with("_file") {
+        return false;
+    }
     let words = ["key", "secret", "token", "password", "credential", "signature"];
     // The parameters of a shared access signature.
     words.iter().any(|word| parameter.contains(word)) || ["sas", "sig"].contains(&parameter.as_str())
@@ -86,8 +95,12 @@ fn credentials(kind: &Kind, place: &str) -> Error {
 }
 
 pub(super) fn unknown(kind: &Kind, bucket: &str, parameter: &str) -> Error {
-    let Kind { scheme, parameters, .. } = kind;
-    Error::Config(format!("{scheme}://{bucket}: unknown parameter {parameter}: there are {parameters}"))
+    let (scheme, mut all) = (kind.scheme, super::terms::PARAMETERS.to_string());
+    for more in kind.parameters {
+        all.push_str(", ");
+        all.push_str(more);
+    }
+    Error::Config(format!("{scheme}://{bucket}: unknown parameter {parameter}: there are {all}"))
 }
 
 /// An endpoint that can be used, without a slash at its end.

@@ -136,6 +136,10 @@ impl Answer {
             // Another code says that something else is missing.
             Some(404) if self.code.is_empty() => Error::NotFound(place),
             Some(412 | 409) if about.operation == Operation::Create => Error::Exists(place),
+            Some(403) if self.message.contains("kms:") => Error::Denied(format!(
+                "{place}: {}: let these credentials use the key: kms:GenerateDataKey and kms:Decrypt",
+                self.in_its_words()
+            )),
             Some(401 | 403) => Error::Denied(format!(
                 "{place}: {}: these credentials may not {} here; {}",
                 self.because("access denied"),
@@ -146,7 +150,8 @@ impl Answer {
             Some(501 | 405) => {
                 Error::Config(format!("{place}: {}", self.because("the store cannot do this request")))
             }
-            Some(408 | 429) => Error::Io(format!("{place}: {}", self.in_its_words())),
+            Some(429 | 503) => Error::Busy(format!("{place}: {}", self.in_its_words())),
+            Some(408) => Error::Io(format!("{place}: {}", self.in_its_words())),
             Some(400..=499) => Error::Config(format!("{place}: refused: {}", self.in_its_words())),
             Some(_) => Error::Io(format!("{place}: {}", self.in_its_words())),
             None => self.by_transport(about),
@@ -159,7 +164,7 @@ impl Answer {
         match self.status {
             Some(400..=499) => {
                 let why = self.because("no token was given for the credentials");
-                Error::Denied(format!("{url}: {why}: {check}"))
+                Error::Credentials(format!("{url}: {why}: {check}"))
             }
             _ => {
                 let cause = cause_in_a_line(&self.cause);
@@ -172,6 +177,9 @@ impl Answer {
         let (place, cause) = (about.place(), cause_in_a_line(&self.cause));
         let About { url, endpoint, .. } = about;
         match self.transport {
+            Some(_) if self.cause.contains("certificate") => Error::Config(format!(
+                "{url}: {endpoint} is not trusted: {cause}: name its authority's certificates with ca_file=/path.pem"
+            )),
             Some(HttpErrorKind::Connect) => Error::Io(format!(
                 "{url}: cannot connect to {endpoint}: {cause}: check the endpoint, and that its server runs"
             )),
@@ -185,6 +193,18 @@ impl About<'_> {
     /// The object, or the bucket.
     pub fn place(&self) -> String {
         if self.key.is_empty() { self.url.to_string() } else { object(self.url, self.key) }
+    }
+
+    /// The store does not take the credentials.
+    pub fn not_accepted(&self, answer: &Answer, check: &str) -> Error {
+        let why = answer.because("the credentials are not accepted");
+        Error::Credentials(format!("{}: {why}: {check}", self.url))
+    }
+
+    /// The store finds the credentials good and the time wrong.
+    pub fn wrong_clock(&self, answer: &Answer) -> Error {
+        let why = answer.because("this host's clock is wrong");
+        Error::Credentials(format!("{}: {why}: set it", self.url))
     }
 
     pub fn no_such_bucket(&self) -> Error {

@@ -10,11 +10,11 @@ use crate::buffer::Buffer;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
     ReqwestConnector,
 };
+use object_store::{ClientConfigKey, ClientOptions};
 use parking_lot::Mutex;
 use std::io;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) struct Connector {
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let library = self.counted.client(ReqwestConnector::default().connect(options)?);
-        if proxy_is_set() {
+        if proxy_is_set() || options.get_config_value(&ClientConfigKey::ProxyUrl).is_some() {
             return Ok(library);
         }
         Ok(HttpClient::new(Client { library, limits: self.clone(), idle: Mutex::default() }))

@@ -8,13 +8,19 @@ pub(crate) mod answer;
 pub(crate) mod ask;
 pub(crate) mod body;
 mod counted;
+pub(crate) mod customer_key;
 mod direct;
+pub(crate) mod folder;
 pub(crate) mod objects;
+pub(crate) mod renew;
 pub(crate) mod xml;
 
+use crate::url::Terms;
+use crate::{Error, Result};
 pub(crate) use counted::Counted;
 pub(crate) use direct::{Connector, parses_head};
-use object_store::{ClientOptions, RetryConfig};
+use object_store::{Certificate, ClientOptions, RetryConfig};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// Connections kept open to the store while nothing uses them.
@@ -26,8 +32,31 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(300);
 /// How long a connection may take to open.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How the library's client reaches the endpoint.
-pub(crate) fn options(endpoint: &str) -> ClientOptions {
+/// Who gives credentials to a machine, which no proxy can ask for it.
+const METADATA_HOSTS: &str = "169.254.169.254,169.254.170.2,169.254.170.23,metadata.google.internal";
+
+/// How the library's client reaches the endpoint of the bucket `url`.
+pub(crate) fn options(url: &str, endpoint: &str, terms: &Terms) -> Result<ClientOptions> {
+    let mut options = plain_options(endpoint);
+    if let Some(proxy) = &terms.proxy {
+        options = options.with_proxy_url(proxy).with_proxy_excludes(METADATA_HOSTS);
+    }
+    let Some(file) = &terms.ca_file else { return Ok(options) };
+    let wrong = |why: &str| {
+        let shown = file.display();
+        Error::Config(format!(
+            "{url}: the certificates in {shown} cannot be used: {why}: ca_file names a PEM file"
+        ))
+    };
+    let pem = std::fs::read(file).map_err(|e| wrong(&e.kind().to_string()))?;
+    let found = Certificate::from_pem_bundle(&pem).map_err(|_| wrong("they are damaged"))?;
+    if found.is_empty() {
+        return Err(wrong("it has none"));
+    }
+    Ok(found.into_iter().fold(options, ClientOptions::with_root_certificate))
+}
+
+fn plain_options(endpoint: &str) -> ClientOptions {
     ClientOptions::new()
         .with_allow_http(endpoint.starts_with("http://"))
         .with_http1_only()
@@ -73,6 +102,20 @@ pub(crate) fn is_exposed(endpoint: &str) -> bool {
         None => false,
     };
     url.scheme() != "https" && !loopback
+}
+
+/// A name as a part of a URL's path or query, RFC 3986: all but what needs none is encoded.
+pub(crate) fn encoded(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len() + 16);
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte as char),
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        }
+    }
+    encoded
 }
 
 #[cfg(test)]

@@ -2,15 +2,19 @@
 
 use super::answer::Answer;
 use super::body::{collect, split};
+use super::folder::Folder;
 use super::innermost;
 use crate::store::{body_len, every_page};
-use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, UnfinishedUpload, key};
+use crate::{Bucket, Capacity, Error, ListPage, ObjectInfo, Operation, Result, Source, UnfinishedUpload};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{
+    Attribute, Attributes, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload,
+};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,6 +46,20 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// The error that a request on `key` of the bucket `url` becomes; the key is empty where it was on the bucket.
     fn explain(&self, url: &str, operation: Operation, key: &str, answer: &Answer) -> Error;
 
+    /// Where the credentials come from.
+    fn credentials(&self) -> Source;
+
+    /// The store does not take the credentials: look for others.
+    fn renew(&self);
+
+    /// Whether the refusal of a HEAD, which has no body, says why.
+    fn has_words_for_heads(&self) -> bool;
+
+    /// Whether what is written in parts can be given a storage class.
+    fn has_class_for_parts(&self) -> bool {
+        true
+    }
+
     /// Whether a GET can ask for the last so many bytes.
     fn has_suffix_ranges(&self) -> bool {
         true
@@ -57,32 +75,47 @@ pub(crate) trait Service: Send + Sync + 'static {
 
 /// A bucket, or a folder of one.
 pub struct Objects {
-    url: String,
-    /// Ends in `/` unless it is empty.
-    prefix: String,
+    folder: Folder,
     store: Arc<dyn Store>,
     service: Box<dyn Service>,
     tally: Arc<Tally>,
+    /// The storage class of what is written, if it is not the bucket's own.
+    class: Option<String>,
     /// What uploads in parts that are under way are for.
     live: Arc<Mutex<Vec<Path>>>,
 }
 
 impl Objects {
-    /// The folder `prefix` (without a slash at its end) of a bucket of `store`.
     pub(crate) fn new(
-        url: String,
-        prefix: &str,
+        folder: Folder,
         store: Arc<dyn Store>,
         service: Box<dyn Service>,
+        class: Option<String>,
         tally: Arc<Tally>,
     ) -> Objects {
-        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        Objects { url, prefix, store, service, tally, live: Arc::default() }
+        Objects { folder, store, service, class, tally, live: Arc::default() }
     }
 
-    /// The name of the bucket for messages, and the prefix of all its keys.
-    pub(crate) fn names(&self) -> (&str, &str) {
-        (&self.url, &self.prefix)
+    /// What objects are written with.
+    fn attributes(&self) -> Attributes {
+        self.class.iter().map(|class| (Attribute::StorageClass, class.clone())).collect()
+    }
+
+    async fn put_once(
+        &self,
+        operation: Operation,
+        mode: PutMode,
+        path: &Path,
+        key: &str,
+        body: Vec<Bytes>,
+    ) -> Result<()> {
+        let options = PutOptions { mode, attributes: self.attributes(), ..PutOptions::default() };
+        let written = self.store.put_opts(path, PutPayload::from_iter(body), options).await;
+        written.map(drop).map_err(|e| self.explain(operation, key, &e))
+    }
+
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// Which uploads in parts are under way here.
@@ -91,19 +124,33 @@ impl Objects {
     }
 
     pub(crate) fn path(&self, key: &str) -> Result<Path> {
-        key::check(&self.url, key)?;
-        let full = format!("{}{key}", self.prefix);
-        key::check(&self.url, &full)?;
-        Path::parse(&full)
-            .map_err(|e| Error::Config(format!("{}: the key {key:?} cannot be used: {e}", self.url)))
+        Path::parse(self.folder.name(key)?)
+            .map_err(|e| Error::Config(format!("{}: the key {key:?} cannot be used: {e}", self.folder.url)))
     }
 
     fn explain(&self, operation: Operation, key: &str, error: &object_store::Error) -> Error {
-        self.service.explain(&self.url, operation, key, &Answer::of(error))
+        self.explain_answer(operation, key, &Answer::of(error))
     }
 
-    fn key_of(&self, path: &Path) -> Option<String> {
-        path.as_ref().strip_prefix(&self.prefix).filter(|key| !key.is_empty()).map(str::to_string)
+    fn explain_answer(&self, operation: Operation, key: &str, answer: &Answer) -> Error {
+        let error = self.service.explain(&self.folder.url, operation, key, answer);
+        if matches!(error, Error::Credentials(_)) {
+            self.service.renew();
+        }
+        error
+    }
+
+    /// Why a HEAD was refused, which a GET may be told.
+    async fn explain_head(&self, path: &Path, key: &str, error: &object_store::Error) -> Error {
+        let answer = Answer::of(error);
+        let mute = answer.code.is_empty() && matches!(answer.status, Some(400 | 401 | 403));
+        if mute && !self.service.has_words_for_heads() {
+            let first = GetOptions::new().with_range(Some(GetRange::Bounded(0..1)));
+            if let Err(told) = self.store.get_opts(path, first).await {
+                return self.explain(Operation::Head, key, &told);
+            }
+        }
+        self.explain_answer(Operation::Head, key, &answer)
     }
 
     /// The answer to a ranged GET; `None` when the object has no byte in the range.
@@ -116,7 +163,7 @@ impl Objects {
                     Some(416) => Ok(None),
                     // Some stores answer a range without bytes with the whole object, or with one that it has not.
                     None if is_odd(&e) && !self.has_bytes(key, &range).await? => Ok(None),
-                    _ => Err(self.service.explain(&self.url, Operation::Get, key, &answer)),
+                    _ => Err(self.explain_answer(Operation::Get, key, &answer)),
                 }
             }
         }
@@ -135,14 +182,15 @@ impl Objects {
     async fn collect(&self, key: &str, result: GetResult, most: u64) -> Result<Bytes> {
         let len = (result.range.end - result.range.start).min(most) as usize;
         let pieces = result.into_stream().map_err(|e| self.explain(Operation::Get, key, &e));
-        collect(&crate::error::object(&self.url, key), pieces, len, most == u64::MAX).await
+        collect(&crate::error::object(&self.folder.url, key), pieces, len, most == u64::MAX).await
     }
 
     async fn put_in_parts(&self, path: &Path, key: &str, body: Vec<Bytes>) -> Result<()> {
         let fail = |e: object_store::Error| self.explain(Operation::Put, key, &e);
         // The store knows of an upload before its answer is here, and may list it.
         let mut upload = Upload::begin(self, path);
-        let id = self.store.create_multipart(path).await.map_err(fail)?;
+        let options = PutMultipartOptions { attributes: self.attributes(), ..Default::default() };
+        let id = self.store.create_multipart_opts(path, options).await.map_err(fail)?;
         upload.id = Some(id.clone());
         let parts: Vec<PartId> = stream::iter(split(body, PART).into_iter().enumerate())
             .map(|(index, part)| self.store.put_part(path, &id, index, PutPayload::from_iter(part)))
@@ -208,7 +256,7 @@ impl Drop for Upload {
 #[async_trait::async_trait]
 impl Bucket for Objects {
     fn url(&self) -> &str {
-        &self.url
+        &self.folder.url
     }
 
     async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
@@ -250,7 +298,10 @@ impl Bucket for Objects {
 
     async fn head(&self, key: &str) -> Result<ObjectInfo> {
         let path = self.path(key)?;
-        let meta = self.store.head(&path).await.map_err(|e| self.explain(Operation::Head, key, &e))?;
+        let meta = match self.store.head(&path).await {
+            Ok(meta) => meta,
+            Err(e) => return Err(self.explain_head(&path, key, &e).await),
+        };
         Ok(ObjectInfo {
             key: key.into(),
             size: meta.size,
@@ -260,21 +311,16 @@ impl Bucket for Objects {
 
     async fn put(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
         let path = self.path(key)?;
-        if body_len(&body) > MULTIPART_ABOVE {
+        let in_parts = self.class.is_none() || self.service.has_class_for_parts();
+        if in_parts && body_len(&body) > MULTIPART_ABOVE {
             return self.put_in_parts(&path, key, body).await;
         }
-        let payload = PutPayload::from_iter(body);
-        self.store.put(&path, payload).await.map_err(|e| self.explain(Operation::Put, key, &e))?;
-        Ok(())
+        self.put_once(Operation::Put, PutMode::Overwrite, &path, key, body).await
     }
 
     async fn create(&self, key: &str, body: Vec<Bytes>) -> Result<()> {
         let path = self.path(key)?;
-        let payload = PutPayload::from_iter(body);
-        match self.store.put_opts(&path, payload, PutMode::Create.into()).await {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.explain(Operation::Create, key, &e)),
-        }
+        self.put_once(Operation::Create, PutMode::Create, &path, key, body).await
     }
 
     async fn delete(&self, keys: &[String]) -> Result<()> {
@@ -299,8 +345,7 @@ impl Bucket for Objects {
     }
 
     async fn list_page(&self, prefix: &str, after: Option<String>) -> Result<ListPage> {
-        let folder = key::folder(&self.url, prefix)?;
-        let below = if folder.is_empty() { self.prefix.clone() } else { format!("{}{folder}/", self.prefix) };
+        let below = self.folder.below(prefix)?;
         let options = PaginatedListOptions { page_token: after, max_keys: Some(PAGE), ..Default::default() };
         let page = self
             .store
@@ -309,7 +354,11 @@ impl Bucket for Objects {
             .map_err(|e| self.explain(Operation::List, "", &e))?;
         let info = |meta: object_store::ObjectMeta| {
             let modified_ms = meta.last_modified.timestamp_millis();
-            Some(ObjectInfo { key: self.key_of(&meta.location)?, size: meta.size, modified_ms })
+            Some(ObjectInfo {
+                key: self.folder.key_of(meta.location.as_ref())?,
+                size: meta.size,
+                modified_ms,
+            })
         };
         let objects = page.result.objects.into_iter().filter_map(info).collect();
         Ok(ListPage { objects, next: page.page_token })
@@ -339,8 +388,12 @@ impl Bucket for Objects {
         Ok(None)
     }
 
+    fn credentials(&self) -> Option<Source> {
+        Some(self.service.credentials())
+    }
+
     async fn keeps(&self) -> Option<String> {
-        self.service.keeps(&self.url).await
+        self.service.keeps(&self.folder.url).await
     }
 
     fn tally(&self) -> Option<&Tally> {

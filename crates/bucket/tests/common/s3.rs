@@ -1,6 +1,8 @@
-//! versitygw over a directory of its own.
+//! S3 servers: versitygw over a directory of its own, and others.
 
 use super::Process;
+use object_store::ClientOptions;
+use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
 use std::path::{Path, PathBuf};
 use tarn_bucket::OpenOptions;
 use tarn_bucket::environment::Environment;
@@ -47,7 +49,37 @@ impl Server {
 
     /// Options with this server's credentials.
     pub fn options(&self) -> OpenOptions {
-        let environment = Environment::of([("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET)]);
-        OpenOptions { environment, ..OpenOptions::default() }
+        options()
+    }
+}
+
+fn options() -> OpenOptions {
+    let environment = Environment::of([("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET)]);
+    OpenOptions { environment, ..OpenOptions::default() }
+}
+
+/// moto, in memory.
+pub struct Moto(Process);
+
+impl Moto {
+    /// Starts one, if it is installed or asked for by `TARN_TEST_MOTO=1`.
+    pub fn start() -> Option<Moto> {
+        Process::start("moto.sh", "moto/bin/moto_server", "TARN_TEST_MOTO", "-", Vec::new()).map(Moto)
+    }
+
+    pub async fn bucket(&self, name: &str, prefix: &str) -> String {
+        let endpoint = self.0.endpoint();
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.uri_mut() = format!("{endpoint}/{name}").parse().unwrap();
+        *request.method_mut() = "PUT".parse().unwrap();
+        let client =
+            ReqwestConnector::default().connect(&ClientOptions::new().with_allow_http(true)).unwrap();
+        let made = client.execute(request).await.unwrap();
+        assert!(made.status().is_success());
+        format!("s3://{name}{prefix}?endpoint={endpoint}")
+    }
+
+    pub fn options(&self) -> OpenOptions {
+        options()
     }
 }

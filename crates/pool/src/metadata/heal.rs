@@ -135,7 +135,7 @@ impl MetadataStore {
             let url = holders[*n].url();
             problems.push(match error {
                 CopyError::Failed(error) => {
-                    may_pass |= error.is_transient() && !matches!(error, tarn_bucket::Error::Timeout(_));
+                    may_pass |= error.passes_soon();
                     error.to_string()
                 }
                 CopyError::Damaged(problem) => {

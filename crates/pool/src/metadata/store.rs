@@ -105,9 +105,7 @@ pub(super) fn fatal(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) 
 /// A vdev gave up: after its deadline there is no point in trying again at once.
 pub(super) fn given_up(error: impl Into<Error>) -> object_store::Error {
     match error.into() {
-        Error::Bucket(error) if error.is_transient() && !matches!(error, tarn_bucket::Error::Timeout(_)) => {
-            generic(error)
-        }
+        Error::Bucket(error) if error.passes_soon() => generic(error),
         error => fatal(error),
     }
 }

@@ -179,3 +179,21 @@ async fn metadata_is_read_from_the_copy_that_answers_and_waits_for_neither_or_bo
     assert_eq!(tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap(), "good");
     tokio::time::timeout(SOON, putting).await.unwrap().unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn calls_wait_for_credentials_and_status_says_so() {
+    let (urls, pool) = world(1, "wait").await;
+    let ptrs = put(&pool, 0, 0).await.unwrap();
+    for operation in [Operation::Get, Operation::List] {
+        faulty(&urls[0]).script(operation, "", 100_000, Fault::LockedOut);
+    }
+    let read = reading(&pool, &ptrs);
+    until("locked out", || pool.status().vdevs[0].outage.as_ref().is_some_and(|o| o.locked_out)).await;
+    until("suspended", || pool.status().state == PoolState::Suspended).await;
+    let status = pool.status();
+    assert!(status.status.unwrap().contains("does not take the credentials"));
+    assert!(status.action.unwrap().contains("renew the credentials"));
+    assert!(!read.is_finished());
+    faulty(&urls[0]).calm();
+    assert_eq!(read.await.unwrap().unwrap()[0].len(), 5000);
+}
