@@ -31,7 +31,7 @@ pub enum ChecksumKind {
 }
 
 /// The checksum of a record's stored (compressed) bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Checksum {
     Xxh3(u64),
     Blake3([u8; 32]),
@@ -50,7 +50,7 @@ pub mod flag {
 }
 
 /// Where one record lies and what it must hash to. Never names a bucket: placement follows from the segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockPtr {
     pub segment: SegmentId,
     /// Offset of the stored bytes in the segment, in bytes.
@@ -76,7 +76,7 @@ impl BlockPtr {
 }
 
 /// Who owns a record in a segment, as the segment's own directory tells it: for compaction, scrub and rescue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RecordOwner {
     pub dataset: DatasetId,
     pub ino: Ino,

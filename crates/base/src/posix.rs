@@ -2,6 +2,7 @@
 
 use crate::{Ino, Timespec};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use thiserror::Error;
 
 /// Longest name of a directory entry, in bytes.
@@ -19,7 +20,7 @@ pub const FILE_SIZE_MAX: u64 = 1 << 62;
 
 /// What went wrong, in the caller's terms: each kind tells what the caller can do about it. Only a protocol's
 /// own door turns it into errno, nfsstat or an S3 code.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum FsError {
     #[error("no such file or directory")]
     NotFound,
@@ -36,7 +37,7 @@ pub enum FsError {
     #[error("permission denied")]
     AccessDenied,
     #[error("invalid argument: {0}")]
-    Invalid(&'static str),
+    Invalid(Cow<'static, str>),
     #[error("name too long")]
     NameTooLong,
     #[error("too many links")]
@@ -81,6 +82,13 @@ pub enum FsError {
     Io(String),
 }
 
+impl FsError {
+    /// [`FsError::Invalid`], and what is.
+    pub fn invalid(what: &'static str) -> FsError {
+        FsError::Invalid(what.into())
+    }
+}
+
 /// What an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
@@ -114,7 +122,7 @@ pub mod mode {
 }
 
 /// An inode's attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
     pub ino: Ino,
     pub kind: FileKind,
@@ -141,14 +149,14 @@ pub struct Attr {
 }
 
 /// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetTime {
     Now,
     To(Timespec),
 }
 
 /// The attributes that one call changes; `None` leaves one alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAttr {
     pub mode: Option<u32>,
     pub uid: Option<u32>,
@@ -163,14 +171,14 @@ pub struct SetAttr {
 }
 
 /// Who calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cred {
     pub uid: u32,
     pub gid: u32,
 }
 
 /// What to create.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewNode {
     pub kind: FileKind,
     /// Permission bits as the caller gave them, before the umask.
@@ -183,7 +191,7 @@ pub struct NewNode {
 }
 
 /// What rename does when the new name exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenameMode {
     /// The old file of that name goes, atomically.
     Replace,
@@ -193,7 +201,7 @@ pub enum RenameMode {
 }
 
 /// What setting an extended attribute demands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrMode {
     Any,
     Create,
@@ -201,7 +209,7 @@ pub enum XattrMode {
 }
 
 /// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirEntry {
     pub name: Vec<u8>,
     /// Where to go on after this entry: pass it to the next readdir. Stays valid while the entry lives. In
@@ -212,7 +220,7 @@ pub struct DirEntry {
 }
 
 /// An entry of a directory without attributes: what the directory itself knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameEntry {
     pub name: Vec<u8>,
     /// As in [`DirEntry`].
@@ -222,7 +230,7 @@ pub struct NameEntry {
 }
 
 /// A file system's size and use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StatFs {
     /// Bytes that the dataset could hold, its own included.
     pub total: u64,

@@ -38,7 +38,7 @@ impl Client {
             Err(e) => return Answer::err(e),
         };
         if !from.inode.state.lock().is_regular() || !to.inode.state.lock().is_regular() {
-            return Answer::err(FsError::Invalid("only regular files can be copied"));
+            return Answer::err(FsError::invalid("only regular files can be copied"));
         }
         let size = from.inode.state.lock().size;
         let len = len.min(size.saturating_sub(from_offset));
@@ -50,7 +50,7 @@ impl Client {
         }
         let apart = from_offset + len <= to_offset || to_offset + len <= from_offset;
         if from.inode.ino == to.inode.ino && !apart {
-            return Answer::err(FsError::Invalid("the ranges overlap"));
+            return Answer::err(FsError::invalid("the ranges overlap"));
         }
         let client = self.clone();
         let range = Range { from: from_offset, to: to_offset, len };
@@ -113,7 +113,7 @@ impl Client {
         let count = range.len / record_size;
         let (source, target) = (range.from / record_size, range.to / record_size);
         if from.state.lock().size < range.from + range.len {
-            return Err(FsError::Invalid("the source was cut meanwhile"));
+            return Err(FsError::invalid("the source was cut meanwhile"));
         }
         self.flush_exclusive(from, source + count).await?;
         // The target's size may be committed up to the shared range: what is dirty in front of it goes first.

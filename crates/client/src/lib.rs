@@ -10,6 +10,7 @@
 //! - `read`, `zfetch`, `distance`: reading and prefetch. `write`: writing, appending, back-pressure.
 //! - `shape`: what changes a file's shape: truncation, punching, allocation. `copy`: sharing records.
 //! - `flush`: from dirty records to segments to commits. `sync`: fsync, syncfs, shutdown.
+//! - `remote`: a client whose server is elsewhere.
 //! - `inode`, `table`, `buffer`: the state behind it all. Read `inode` first.
 
 mod attrs;
@@ -24,6 +25,7 @@ mod names;
 mod open;
 mod read;
 mod records;
+mod remote;
 mod shape;
 mod space;
 mod stats;

@@ -50,7 +50,7 @@ impl Handles {
     }
 
     pub fn get(&self, handle: Handle) -> Result<Arc<OpenFile>, FsError> {
-        self.shard(handle).read().get(&handle.0).cloned().ok_or(FsError::Invalid("no such handle"))
+        self.shard(handle).read().get(&handle.0).cloned().ok_or(FsError::invalid("no such handle"))
     }
 
     fn add(&self, file: OpenFile) -> Handle {

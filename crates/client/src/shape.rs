@@ -50,7 +50,7 @@ impl Client {
         match inode.state.lock().kind {
             FileKind::Regular => {}
             FileKind::Directory => return Err(FsError::IsDirectory),
-            _ => return Err(FsError::Invalid("only a regular file has a size to set")),
+            _ => return Err(FsError::invalid("only a regular file has a size to set")),
         }
         let _exclusive = self.exclusive(&inode).await;
         let (old, committed) = {
@@ -219,7 +219,7 @@ impl Client {
             return Answer::err(FsError::FileTooLarge);
         };
         if len == 0 {
-            return Answer::err(FsError::Invalid("a length of zero"));
+            return Answer::err(FsError::invalid("a length of zero"));
         }
         let client = self.clone();
         self.answer_to_the_end(async move {

@@ -29,7 +29,7 @@ struct Entry {
 
 impl Acl {
     pub fn parse(bytes: &[u8]) -> Result<Acl, FsError> {
-        let bad = FsError::Invalid("malformed ACL");
+        let bad = FsError::invalid("malformed ACL");
         let (version, rest) = bytes.split_first_chunk::<4>().ok_or(bad.clone())?;
         if u32::from_le_bytes(*version) != VERSION || rest.len() % 8 != 0 {
             return Err(bad);

@@ -22,7 +22,7 @@ pub fn check(name: &[u8]) -> Result<(), FsError> {
         return Err(FsError::NameTooLong);
     }
     if name.is_empty() || name.contains(&b'/') || name.contains(&0) || name == b"." || name == b".." {
-        return Err(FsError::Invalid("not a name"));
+        return Err(FsError::invalid("not a name"));
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //!
 //! - [`pool`](crate::Pool): an open pool; [`create`], [`import`]: how one comes to be open; `label`, `config`: what
 //!   every vdev carries of it; `authority`: who may write.
+//! - `guest`: the pool as a client of its host sees it.
 //! - `vdev`, `outage`, `space`, `alloc`: the buckets in use, what happens when one fails, their room, and which takes
 //!   the next segment.
 //! - [`segment`]: how records are packed; `compress`, [`checksum`]: how each is stored; `read`, `arc`: how it
@@ -25,6 +26,7 @@ mod config;
 mod create;
 mod damage;
 mod error;
+mod guest;
 mod history;
 mod import;
 mod label;
@@ -54,6 +56,7 @@ pub use create::CreateSpec;
 pub use damage::DamageRecord;
 pub(crate) use error::usage;
 pub use error::{Error, Result};
+pub use guest::Far;
 pub use history::HistoryEntry;
 pub use import::{FoundPool, ImportOptions};
 pub use label::{HostId, LABEL_VERSION};
@@ -65,4 +68,5 @@ pub use segment::{ALIGN, SegmentBody, SegmentBuilder, SegmentEntry, SegmentTrail
 pub use space::UNLIMITED;
 pub use status::{OutageStatus, PoolState, PoolStatus, VdevStatus};
 pub use text::{format_time, parse_duration, parse_size};
+pub use tarn_bucket::{Capacity, Error as BucketError};
 pub use vdev::VdevState;

@@ -18,6 +18,7 @@ use crate::vdev::Vdev;
 use crate::{Error, Result};
 use futures::future::{join_all, try_join_all};
 use parking_lot::{Mutex, RwLock};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -325,8 +326,14 @@ impl Pool {
     pub async fn put_segment(&self, body: SegmentBody) -> Result<()> {
         self.gate.pass()?;
         let (id, payload) = (body.id, body.payload);
+        self.store_segment(id, payload, body.seal(self.guid, self.gate.epoch())).await
+    }
+
+    /// PUTs a segment that is ready, whose records take `payload` bytes.
+    pub(crate) async fn store_segment(&self, id: SegmentId, payload: u64, pieces: Vec<Bytes>) -> Result<()> {
+        self.gate.pass()?;
         let vdev = self.vdev(id.grant.vdev)?;
-        let (key, pieces) = (segment_key(id), body.seal(self.guid, self.gate.epoch()));
+        let key = segment_key(id);
         loop {
             match vdev.put_hasty(&key, pieces.clone()).await {
                 Ok(()) => break,

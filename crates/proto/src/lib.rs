@@ -8,12 +8,17 @@
 //! by [`Mds::commit`] only after the segment that holds it was written; what was committed becomes durable with
 //! its transaction group ([`Mds::sync`] waits for one).
 
+mod objects;
+pub mod wire;
+
+pub use objects::{Oss, OssError, Room};
+use serde::{Deserialize, Serialize};
 use tarn_base::posix::{Attr, Cred, DirEntry, NameEntry, NewNode, RenameMode, SetAttr, StatFs, XattrMode};
 use tarn_base::{Answer, BlockPtr, ChecksumKind, Compression, DatasetId, Grant, Ino, Timespec, VdevId};
 
 /// What a client must know of a dataset to write into it. Changes as properties are set: read it anew for each
 /// segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetInfo {
     pub id: DatasetId,
     pub compression: Compression,
@@ -26,7 +31,7 @@ pub struct DatasetInfo {
 }
 
 /// New contents of one record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordWrite {
     /// Byte offset in the file divided by the file's record size.
     pub record: u64,
@@ -35,7 +40,7 @@ pub struct RecordWrite {
 }
 
 /// What one file gains in a [`Mds::commit`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FileCommit {
     pub ino: Ino,
     pub records: Vec<RecordWrite>,
@@ -46,21 +51,21 @@ pub struct FileCommit {
 }
 
 /// Pointers of a run of records, from [`Mds::map`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FileMap {
     /// One for each record asked for, in order; `None` is a hole.
     pub ptrs: Vec<Option<BlockPtr>>,
 }
 
 /// Where data or a hole begins, from [`Mds::seek`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seek {
     Data,
     Hole,
 }
 
 /// Source of a [`Mds::share`]: records of one file that another shall point at too.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ShareRange {
     pub from: Ino,
     pub from_record: u64,
@@ -74,7 +79,7 @@ pub struct ShareRange {
 
 /// Who asks for an advisory lock. BSD, POSIX and OFD locks are all ranges with an owner; `kind` keeps the BSD
 /// ones apart from the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockOwner {
     pub kind: LockKind,
     /// The kernel's token for the open file description or the process.
@@ -83,27 +88,27 @@ pub struct LockOwner {
     pub pid: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LockKind {
     Posix,
     Bsd,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockMode {
     Shared,
     Exclusive,
 }
 
 /// A byte range, both ends included; `end == u64::MAX` reaches to the end of every size the file may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRange {
     pub start: u64,
     pub end: u64,
 }
 
 /// A lock in somebody's hands, from [`Mds::lock_test`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLock {
     pub range: LockRange,
     pub mode: LockMode,

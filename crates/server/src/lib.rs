@@ -1,5 +1,8 @@
-//! What a node runs for its clients. Today that is the metadata service for clients in the same process.
+//! What a node runs for its clients: the metadata service of a dataset, for clients of the same process and those at the
+//! other end of a wire, and for the latter the segments too.
 
 mod mds;
+mod oss;
 
 pub use mds::LocalMds;
+pub use oss::LocalOss;

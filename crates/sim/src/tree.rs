@@ -165,7 +165,7 @@ impl Tree {
         let source = self.lookup(old.0, old.1)?;
         let target = self.lookup(new.0, new.1).ok();
         let moves_dir = self.node(source).is_some_and(Node::is_dir);
-        let below = FsError::Invalid("a directory cannot move below itself");
+        let below = FsError::invalid("a directory cannot move below itself");
         if moves_dir && old.0 != new.0 && self.is_below(new.0, source) {
             return Err(below);
         }

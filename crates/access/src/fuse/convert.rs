@@ -42,7 +42,7 @@ pub(super) fn file_kind(mode: u32) -> Result<FileKind, FsError> {
         libc::S_IFBLK => FileKind::BlockDevice,
         libc::S_IFDIR => FileKind::Directory,
         libc::S_IFLNK => FileKind::Symlink,
-        _ => return Err(FsError::Invalid("file type")),
+        _ => return Err(FsError::invalid("file type")),
     })
 }
 
@@ -121,7 +121,7 @@ pub(super) fn rename_mode(flags: RenameFlags) -> Result<RenameMode, FsError> {
         f if f.is_empty() => Ok(RenameMode::Replace),
         RenameFlags::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
         RenameFlags::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
-        _ => Err(FsError::Invalid("rename flags")),
+        _ => Err(FsError::invalid("rename flags")),
     }
 }
 
@@ -144,7 +144,7 @@ pub(super) fn seek(whence: i32) -> Result<Seek, FsError> {
     match whence {
         libc::SEEK_DATA => Ok(Seek::Data),
         libc::SEEK_HOLE => Ok(Seek::Hole),
-        _ => Err(FsError::Invalid("whence")),
+        _ => Err(FsError::invalid("whence")),
     }
 }
 
@@ -153,7 +153,7 @@ pub(super) fn xattr_mode(flags: i32) -> Result<XattrMode, FsError> {
         0 => Ok(XattrMode::Any),
         libc::XATTR_CREATE => Ok(XattrMode::Create),
         libc::XATTR_REPLACE => Ok(XattrMode::Replace),
-        _ => Err(FsError::Invalid("extended attribute flags")),
+        _ => Err(FsError::invalid("extended attribute flags")),
     }
 }
 
@@ -177,7 +177,7 @@ pub(super) fn lock_mode(typ: i32) -> Result<Option<LockMode>, FsError> {
         libc::F_RDLCK => Ok(Some(LockMode::Shared)),
         libc::F_WRLCK => Ok(Some(LockMode::Exclusive)),
         libc::F_UNLCK => Ok(None),
-        _ => Err(FsError::Invalid("lock type")),
+        _ => Err(FsError::invalid("lock type")),
     }
 }
 

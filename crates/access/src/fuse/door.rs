@@ -612,7 +612,7 @@ impl Filesystem for Door {
             let (from, to) = (Handle(from_handle.0), Handle(to_handle.0));
             self.client.copy_range(from, from_offset, to, to_offset, len.min(COPY_MAX))
         } else {
-            Answer::err(FsError::Invalid("copy flags"))
+            Answer::err(FsError::invalid("copy flags"))
         };
         self.waits.answer(request, Signals::Killable, answer, reply, |reply, n| reply.written(n as u32));
     }

@@ -107,7 +107,7 @@ impl LockBook {
         let range = lock_range(asked.start, asked.end);
         let answer = match lock_mode(asked.typ) {
             Ok(Some(mode)) => client.lock_test(asked.ino, asked.lock_owner(), range, mode),
-            Ok(None) => Answer::err(FsError::Invalid("lock type")),
+            Ok(None) => Answer::err(FsError::invalid("lock type")),
             Err(error) => Answer::err(error),
         };
         waits.answer(request, Signals::Killable, answer, reply, |reply, held| match held {

@@ -40,7 +40,7 @@ fn errors_have_the_numbers_that_programs_look_for() {
         (FsError::NotEmpty, libc::ENOTEMPTY),
         (FsError::NotPermitted, libc::EPERM),
         (FsError::AccessDenied, libc::EACCES),
-        (FsError::Invalid("x"), libc::EINVAL),
+        (FsError::invalid("x"), libc::EINVAL),
         (FsError::NameTooLong, libc::ENAMETOOLONG),
         (FsError::TooManyLinks, libc::EMLINK),
         (FsError::FileTooLarge, libc::EFBIG),

@@ -32,7 +32,7 @@ impl Mdt {
         self.look(move |tx| {
             let inode = tx.inode(ino)?;
             if inode.kind != FileKind::Symlink {
-                return Err(FsError::Invalid("not a symbolic link").into());
+                return Err(FsError::invalid("not a symbolic link").into());
             }
             Ok(inode.target)
         })

@@ -63,7 +63,7 @@ fn refuse_loop(tx: &Tx, moved: Ino, into: Ino) -> Outcome<()> {
     let mut at = into;
     while at != Ino::ROOT {
         if at == moved {
-            return Err(FsError::Invalid("a directory cannot move below itself").into());
+            return Err(FsError::invalid("a directory cannot move below itself").into());
         }
         at = tx.inode(at)?.parent;
     }

@@ -57,7 +57,7 @@ fn share_records(tx: &mut Tx, share: &Share) -> Outcome<()> {
     let source = tx.inode(share.from)?;
     let target = tx.inode(share.to)?;
     if source.record_shift != target.record_shift {
-        return Err(FsError::Invalid("files of different record sizes share nothing").into());
+        return Err(FsError::invalid("files of different record sizes share nothing").into());
     }
     let record_size = 1 << source.record_shift;
     for i in 0..share.count {

@@ -24,7 +24,7 @@ impl Mdt {
             match inode.kind {
                 FileKind::Regular => {}
                 FileKind::Directory => return Err(FsError::IsDirectory.into()),
-                _ => return Err(FsError::Invalid("not a regular file").into()),
+                _ => return Err(FsError::invalid("not a regular file").into()),
             }
             set_attributes(tx, ino, &mut inode, &set)?;
             let record_size = 1u64 << inode.record_shift;

@@ -504,7 +504,7 @@ pub async fn again<T, F: Future<Output = Result<T, FsError>>>(call: impl Fn() ->
     let mut tries = 0;
     loop {
         let answer = tokio::time::timeout(LONGEST, call()).await;
-        match answer.unwrap_or_else(|_| Err(FsError::Invalid("it has no end"))) {
+        match answer.unwrap_or_else(|_| Err(FsError::invalid("it has no end"))) {
             Err(FsError::Io(_)) if tries < 100 => tries += 1,
             other => return other,
         }

@@ -11,7 +11,8 @@ use tarn_bucket::fault::{FaultBucket, Rates};
 use tarn_client::{Client, ClientOptions};
 use tarn_mdt::{Mdt, MdtOptions, Properties};
 use tarn_pool::{CreateSpec, HostId, ImportOptions, Pool};
-use tarn_server::LocalMds;
+use tarn_proto::wire::{Connection, Export, Hello, Served, serve};
+use tarn_server::{LocalMds, LocalOss};
 
 const NAME: &str = "tank";
 const DATASET: DatasetId = DatasetId(1);
@@ -30,6 +31,8 @@ pub struct Shape {
     pub checksum: ChecksumKind,
     pub flush_age: Duration,
     pub dirty_max: u64,
+    /// The client is at the other end of a stream, without a pool of its own.
+    pub remote: bool,
 }
 
 impl Shape {
@@ -58,6 +61,7 @@ impl Shape {
             checksum: [ChecksumKind::Xxh3, ChecksumKind::Blake3][chance.below(2) as usize],
             flush_age: Duration::from_millis([20, 400, 5000][chance.below(3) as usize]),
             dirty_max: (64 + chance.below(400)) << 10,
+            remote: chance.percent(30),
         }
     }
 }
@@ -137,6 +141,31 @@ pub async fn import(disks: &Disks, on: u64, force: bool) -> tarn_pool::Result<Ar
     Pool::import(&disks.urls, Some(NAME), options).await
 }
 
+/// Gives whoever asks the one dataset there is.
+struct Server(Served);
+
+impl Export for Server {
+    fn open(&self, _: &Hello) -> Result<Served, String> {
+        Ok(self.0.clone())
+    }
+}
+
+/// A client with a wire between itself and the server. Its memory for records is as small as the pool's.
+async fn remote(mds: Arc<LocalMds>, pool: Arc<Pool>, options: ClientOptions) -> Result<Arc<Client>, FsError> {
+    let failed = |what: String| FsError::Io(what);
+    let (here, there) = tokio::io::duplex(64 << 10);
+    let invitation = pool.invitation(DATASET).map_err(|e| failed(e.to_string()))?;
+    let server = Server(Served { mds, oss: LocalOss::new(pool, DATASET), pool: invitation });
+    tokio::spawn(async move {
+        let (reader, writer) = tokio::io::split(there);
+        serve(&server, reader, writer).await
+    });
+    let (reader, writer) = tokio::io::split(here);
+    let connection = Connection::open(reader, writer, 1, NAME).await.map_err(|e| failed(e.to_string()))?;
+    let client = Client::remote(connection, 4 << 20, options).await;
+    Ok(client.map_err(|e| failed(e.to_string()))?.0)
+}
+
 impl Stack {
     /// Opens the dataset and puts a client on it.
     pub async fn open(pool: Arc<Pool>, shape: &Shape) -> Result<Stack, FsError> {
@@ -157,7 +186,11 @@ impl Stack {
         options.prefetch_max = 128 << 10;
         options.told_of_forgetting = true;
         options.clock = clock.clone();
-        let client = Client::new(LocalMds::new(mdt.clone()), pool.clone(), options);
+        let mds = LocalMds::new(mdt.clone());
+        let client = match shape.remote {
+            true => remote(mds, pool.clone(), options).await?,
+            false => Client::new(mds, pool.clone(), options),
+        };
         Ok(Stack { pool, mdt, client, clock })
     }
 

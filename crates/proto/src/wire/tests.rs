@@ -1,0 +1,86 @@
+use super::frame::*;
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::io::ErrorKind;
+
+async fn frames(bytes: &[u8]) -> Vec<std::io::Result<Frame>> {
+    let mut reader = Reader::new(bytes);
+    let mut found = Vec::new();
+    loop {
+        match reader.next().await {
+            Ok(None) => return found,
+            Ok(Some(frame)) => found.push(Ok(frame)),
+            Err(error) => {
+                found.push(Err(error));
+                return found;
+            }
+        }
+    }
+}
+
+async fn bytes(sent: &[Outgoing]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new());
+    for frame in sent {
+        writer.send(frame).await.unwrap();
+    }
+    writer.into_inner().await
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().build().unwrap()
+}
+
+fn example() -> Vec<Outgoing> {
+    let bulk = vec![Bytes::from_static(b"some"), Bytes::from(vec![7; 300_000])];
+    vec![
+        Outgoing::new(Kind::Ping, 0, Vec::new()),
+        Outgoing { kind: Kind::Call, id: u64::MAX, message: vec![1; 100_000], bulk },
+        Outgoing::new(Kind::Answer, 7, vec![2]),
+    ]
+}
+
+#[tokio::test]
+async fn frames_arrive_as_they_were_sent() {
+    let sent = example();
+    let got = frames(&bytes(&sent).await).await;
+    assert_eq!(got.len(), sent.len());
+    for (got, sent) in got.into_iter().zip(sent) {
+        let got = got.unwrap();
+        assert_eq!((got.kind, got.id, &got.message[..]), (sent.kind, sent.id, &sent.message[..]));
+        assert_eq!(got.bulk, sent.bulk.concat());
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_long_is_neither_sent_nor_received() {
+    let mut writer = Writer::new(Vec::new());
+    assert!(writer.send(&Outgoing::new(Kind::Call, 1, vec![0; MESSAGE_MAX + 1])).await.is_err());
+    let mut header = bytes(&[Outgoing::new(Kind::Call, 1, Vec::new())]).await;
+    header[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    let error = frames(&header).await.pop().unwrap().unwrap_err();
+    assert!(error.to_string().contains("too long"), "{error}");
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_within_a_frame_is_an_error() {
+    let whole = bytes(&example()[2..]).await;
+    for len in 1..whole.len() {
+        let error = frames(&whole[..len]).await.pop().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{len}");
+    }
+}
+
+proptest! {
+    /// Whatever comes in, it is read or refused; and what has a wrong bit in it is not taken for what was sent.
+    #[test]
+    fn garbage_does_no_harm(garbage in proptest::collection::vec(any::<u8>(), 0..200), at in 0usize..33, bit in 0u8..8) {
+        runtime().block_on(async {
+            frames(&garbage).await;
+            let mut whole = bytes(&example()[2..]).await;
+            whole[at] ^= 1 << bit;
+            let wrong = frames(&whole).await;
+            prop_assert!(wrong[0].is_err(), "{wrong:?}");
+            Ok(())
+        })?;
+    }
+}
