@@ -1,5 +1,5 @@
 //! The words every other crate speaks: identifiers, block pointers, the POSIX value vocabulary, the answer
-//! that either stands in memory or must be waited for, and the clock.
+//! that either stands in memory or must be waited for, who asked for it, and the clock.
 //!
 //! This crate imports no other crate of the workspace and performs no I/O.
 
@@ -11,6 +11,7 @@ pub mod id;
 pub mod job;
 pub mod point;
 pub mod posix;
+pub mod request;
 pub mod sabotage;
 pub mod tally;
 
@@ -21,4 +22,5 @@ pub use histogram::{Histogram, HistogramStats};
 pub use id::{DatasetId, Epoch, Grant, Ino, PoolGuid, SegmentId, Txg, VdevGuid, VdevId};
 pub use job::{Job, JobStats};
 pub use posix::FsError;
+pub use request::{Request, Trace};
 pub use tally::{Charge, Provider, Tally, TallyStats};

@@ -18,7 +18,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("tarn", &["*"]),
     ("tarn-sim", &["*"]),
     ("tarn-lint", &[]),
-    ("tarn-parsers", &["tarn-bucket", "tarn-pool", "tarn-mdt"]),
+    ("tarn-parsers", &["tarn-bucket", "tarn-pool", "tarn-mdt", "tarn-proto"]),
 ];
 
 /// Crates that only tests may use: nobody imports them.

@@ -218,7 +218,7 @@ impl Mdt {
         self.pool.put_segment(builder.finish()).await.map_err(pool_error)?;
         point::pass(Point::CompactWritten);
         self.counters.bytes_compacted.fetch_add(bytes, Ordering::Relaxed);
-        self.change_slowly(Vec::new(), &|tx: &mut Tx| moves.iter().try_for_each(|m| repoint(tx, m))).await?;
+        self.change_slowly(&|tx: &mut Tx| moves.iter().try_for_each(|m| repoint(tx, m))).await?;
         written.committed = true;
         point::pass(Point::CompactMoved);
         Ok(())

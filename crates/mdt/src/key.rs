@@ -29,6 +29,8 @@ pub mod table {
     pub const GRANT: u8 = b'G';
     /// Bytes of records by vdev.
     pub const VDEV: u8 = b'V';
+    /// One row: the client that has the dataset, and what was done for it last.
+    pub const CLIENT: u8 = b'L';
 }
 
 fn with(table: u8, parts: &[&[u8]]) -> Key {
@@ -46,6 +48,10 @@ fn of_ino(table: u8, ino: Ino, rest: &[u8]) -> Key {
 
 pub fn super_row() -> Key {
     with(table::SUPER, &[])
+}
+
+pub fn client_row() -> Key {
+    with(table::CLIENT, &[])
 }
 
 pub fn inode(ino: Ino) -> Key {

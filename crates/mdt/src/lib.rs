@@ -15,6 +15,7 @@
 
 mod acl;
 mod check;
+mod client;
 mod compact;
 mod db;
 mod destroy;
@@ -49,7 +50,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::{
-    Answer, ChecksumKind, Clock, Compression, DatasetId, FsError, Histogram, HistogramStats, Ino, Txg, VdevId,
+    Answer, ChecksumKind, Clock, Compression, DatasetId, FsError, Histogram, HistogramStats, Ino, Request, Trace,
+    Txg, VdevId,
 };
 use tarn_pool::Pool;
 use tokio_util::sync::CancellationToken;
@@ -174,6 +176,10 @@ struct OpState {
     /// Rows changed in the open txg, and the memory that they take.
     rows: usize,
     bytes: u64,
+    /// Changes since the dataset was opened.
+    changes: u64,
+    /// The client on another host that has the dataset.
+    client: Option<client::ClientState>,
 }
 
 /// One open dataset.
@@ -201,6 +207,20 @@ pub struct Mdt {
     /// The txg engine outlives the other tasks, which wait for it.
     stop_txgs: CancellationToken,
     txg_task: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+/// How many transactions an operation has. One that has several, and is interrupted, may be done again from the start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    One,
+    Several,
+}
+
+fn orphaned(effects: &[Effect]) -> Option<Ino> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Orphaned(ino) => Some(*ino),
+        _ => None,
+    })
 }
 
 impl Mdt {
@@ -269,16 +289,13 @@ impl Mdt {
         self: &Arc<Self>,
         op: impl Fn(&mut Tx) -> Outcome<T> + Send + Sync + 'static,
     ) -> Answer<T> {
-        if self.engine.fenced() {
-            return self.ready(Err(FsError::Fenced));
-        }
-        if self.properties.read().read_only {
-            return self.ready(Err(FsError::ReadOnly));
+        if let Err(error) = self.changeable() {
+            return self.ready(Err(error));
         }
         let first = if self.overfull() {
             Err(Stop::Missing(Vec::new()))
         } else {
-            self.try_change(&Loaded::default(), &op)
+            self.try_change(&Loaded::default(), &op, Steps::One)
         };
         match first {
             Ok(value) => self.ready(Ok(value)),
@@ -286,22 +303,39 @@ impl Mdt {
             Err(Stop::Missing(keys)) => {
                 self.counters.pending.fetch_add(1, Ordering::Relaxed);
                 let mdt = self.clone();
-                Answer::pending(async move { mdt.change_slowly(keys, &op).await })
+                Answer::pending(async move { mdt.change_when_loaded(keys, &op, Steps::One).await })
             }
         }
     }
 
-    /// The waiting half of [`Mdt::change`], and the way in for background tasks, whom neither a read-only
-    /// property nor a full txg stops.
+    /// Whether clients may change anything.
+    pub(crate) fn changeable(&self) -> Result<(), FsError> {
+        match self.engine.fenced() {
+            true => Err(FsError::Fenced),
+            false if self.properties.read().read_only => Err(FsError::ReadOnly),
+            false => Ok(()),
+        }
+    }
+
+    /// One step of several, and the way in for background tasks, whom neither a read-only property nor a full txg
+    /// stops.
     pub(crate) async fn change_slowly<T>(
+        self: &Arc<Self>,
+        op: &(impl Fn(&mut Tx) -> Outcome<T> + Sync),
+    ) -> Result<T, FsError> {
+        self.change_when_loaded(Vec::new(), op, Steps::Several).await
+    }
+
+    async fn change_when_loaded<T>(
         self: &Arc<Self>,
         keys: Vec<Key>,
         op: &(impl Fn(&mut Tx) -> Outcome<T> + Sync),
+        steps: Steps,
     ) -> Result<T, FsError> {
         while self.overfull() {
             self.sync().await?;
         }
-        self.retry(keys, |loaded| self.try_change(loaded, op)).await
+        self.retry(keys, |loaded| self.try_change(loaded, op, steps)).await
     }
 
     fn ready<T>(&self, result: Result<T, FsError>) -> Answer<T> {
@@ -313,13 +347,31 @@ impl Mdt {
         op(&Tx::new(&self.rows, loaded, SuperPhys::default(), Txg(0), self.clock.now()))
     }
 
-    fn try_change<T>(self: &Arc<Self>, loaded: &Loaded, op: &impl Fn(&mut Tx) -> Outcome<T>) -> Outcome<T> {
+    fn try_change<T>(
+        self: &Arc<Self>,
+        loaded: &Loaded,
+        op: &impl Fn(&mut Tx) -> Outcome<T>,
+        steps: Steps,
+    ) -> Outcome<T> {
+        let request = Request::current();
+        let again = request.as_ref().and_then(|request| request.again);
         let mut state = self.op.lock();
-        let mut tx = Tx::new(&self.rows, loaded, state.numbers, state.txg, self.clock.now());
+        let now = again.map_or_else(|| self.clock.now(), |trace| trace.at);
+        let mut tx = Tx::new(&self.rows, loaded, state.numbers, state.txg, now);
+        tx.again = again.and_then(|trace| trace.ino);
         let value = op(&mut tx)?;
         tx.settle();
-        let Tx { mut writes, effects, numbers, stored, .. } = tx;
+        let Tx { mut writes, effects, numbers, stored, made, .. } = tx;
         state.numbers = numbers;
+        state.changes += 1;
+        if let Some(request) = request {
+            let trace =
+                Trace { txg: state.txg, order: state.changes, at: now, ino: made.or(orphaned(&effects)) };
+            request.note(trace);
+            if let (Steps::One, Some(client)) = (steps, &mut state.client) {
+                client.note(&request, trace.ino);
+            }
+        }
         for (vdev, change) in stored {
             let stored = state.stored.entry(vdev).or_default();
             *stored = stored.saturating_add_signed(change);

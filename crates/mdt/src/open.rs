@@ -1,7 +1,8 @@
 //! Opening and closing a dataset.
 //!
 //! Opening finishes what a crash left: truncations go on before anybody is served; orphans, freed segments and
-//! segments that were written but never committed are taken care of in the background.
+//! segments that were written but never committed are taken care of in the background, unless a client on another host
+//! may still know of them (see `client`).
 
 use crate::compact::Compactor;
 use crate::db::Database;
@@ -71,7 +72,15 @@ impl Mdt {
             rows: RowStore::new(txg, shares.rows),
             shares,
             db,
-            op: Mutex::new(OpState { txg, numbers, stored: BTreeMap::new(), rows: 0, bytes: 0 }),
+            op: Mutex::new(OpState {
+                txg,
+                numbers,
+                stored: BTreeMap::new(),
+                rows: 0,
+                bytes: 0,
+                changes: 0,
+                client: None,
+            }),
             engine: Engine::new(numbers.txg),
             properties: RwLock::new(options.properties),
             hashing: Hashing { seed: numbers.hash_seed, bits: numbers.hash_bits },
@@ -99,7 +108,7 @@ impl Mdt {
         self.tasks.lock().push(tokio::spawn(task));
     }
 
-    async fn rows_of(&self, table: u8) -> Result<Vec<(key::Key, bytes::Bytes)>, FsError> {
+    pub(crate) async fn rows_of(&self, table: u8) -> Result<Vec<(key::Key, bytes::Bytes)>, FsError> {
         let (start, end) = key::whole_table(table);
         self.scan(&start, &end, usize::MAX).await
     }
@@ -116,14 +125,19 @@ impl Mdt {
                 }
             }
         }
-        for (key, _) in self.rows_of(table::ORPHAN).await? {
-            if let Some(ino) = key::ino_of(&key) {
-                self.reaper.push(ino);
-            }
+        self.load_client().await?;
+        let theirs = self.client().is_some();
+        if !theirs {
+            self.orphans().await?.into_iter().for_each(|ino| self.reaper.push(ino));
         }
         let mdt = self.clone();
         self.spawn(async move {
-            let tidy = async { mdt.sweep(Vec::new()).await.and(mdt.find_thin().await) };
+            let tidy = async {
+                if !theirs {
+                    mdt.sweep(Vec::new()).await?;
+                }
+                mdt.find_thin().await
+            };
             let swept = tokio::select! {
                 done = tidy => done,
                 _ = mdt.stop.cancelled() => Ok(()),
@@ -151,12 +165,16 @@ impl Mdt {
             }
         }
         self.pool.set_booked(self.dataset, stored);
+        *self.old_grants.lock() = self.open_grants().await?;
+        Ok(())
+    }
+
+    pub(crate) async fn open_grants(&self) -> Result<Vec<Grant>, FsError> {
         let mut grants = Vec::new();
         for (_, row) in self.rows_of(table::GRANT).await? {
             grants.push(phys::decode::<GrantPhys>("grant", &row).map_err(no_stop)?.grant);
         }
-        *self.old_grants.lock() = grants;
-        Ok(())
+        Ok(grants)
     }
 
     /// Deletes segments that were written under open grants of an earlier session but never committed. The grants
@@ -228,14 +246,7 @@ impl Mdt {
             // One that panicked has been logged; the others end by the token.
             let _ = task.await;
         }
-        // No segment is on its way any more, so nothing will have to be looked for.
-        let strays = self.pool.strays(self.dataset);
-        let swept = self.sweep(strays.clone()).await;
-        let closed = match swept {
-            Ok(()) => self.close_grants(&strays).await,
-            // They stay open, and the next open looks again.
-            Err(_) => Ok(()),
-        };
+        let closed = self.close_space().await;
         let synced = closed.and(self.sync().await);
         if synced.as_ref().is_err_and(|error| *error != FsError::Fenced) {
             return synced;
@@ -247,6 +258,21 @@ impl Mdt {
         }
         let database = self.db.close().await.map_err(FsError::from);
         synced.and(database)
+    }
+
+    /// Deletes what was never committed, and ends the grants under which it was written.
+    async fn close_space(self: &Arc<Self>) -> Result<(), FsError> {
+        if self.client().is_some() {
+            // It goes on with what it has written, and with its grants, when the dataset is opened again.
+            return Ok(());
+        }
+        // No segment is on its way any more, so nothing will have to be looked for.
+        let strays = self.pool.strays(self.dataset);
+        match self.sweep(strays.clone()).await {
+            Ok(()) => self.close_grants(&strays).await,
+            // They stay open, and the next open looks again.
+            Err(_) => Ok(()),
+        }
     }
 
     /// Closes all but these: a request that failed may still take effect, so the next open looks once more.
@@ -263,7 +289,7 @@ impl Mdt {
             }
             Ok(())
         };
-        self.change_slowly(Vec::new(), &close).await
+        self.change_slowly(&close).await
     }
 }
 

@@ -4,8 +4,8 @@ use crate::acl::Acl;
 use crate::key;
 use crate::names::Hashing;
 use crate::phys::{
-    Chunk, DirentPhys, GrantPhys, InodePhys, Phys, ReclaimPhys, RefcountPhys, SegmentPhys, SuperPhys,
-    TruncatePhys, VdevPhys, decode, encode,
+    Chunk, ClientPhys, DirentPhys, GrantPhys, InodePhys, Phys, ReclaimPhys, RefcountPhys, SegmentPhys,
+    SuperPhys, TruncatePhys, VdevPhys, decode, encode,
 };
 use std::fmt::Debug;
 use tarn_base::Ino;
@@ -23,6 +23,7 @@ pub const PARSERS: &[Parser] = &[
     ("mdt-freed", row::<ReclaimPhys>),
     ("mdt-truncation", row::<TruncatePhys>),
     ("mdt-grant", row::<GrantPhys>),
+    ("mdt-client", row::<ClientPhys>),
     ("mdt-block-map", block_map),
     ("mdt-keys", keys),
     ("mdt-acl", acl),

@@ -30,7 +30,7 @@ pub trait Phys: Serialize + DeserializeOwned {
 }
 
 /// Numbers that are counted on from, and sums of bytes, stay below this.
-const COUNT_MAX: u64 = 1 << 62;
+pub const COUNT_MAX: u64 = 1 << 62;
 
 pub fn decode<T: Phys>(what: &str, bytes: &[u8]) -> Result<T, Stop> {
     let (value, rest) = match bytes.split_first() {
@@ -244,6 +244,21 @@ pub struct GrantPhys {
 }
 
 impl Phys for GrantPhys {}
+
+/// The client on another host that has the dataset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientPhys {
+    pub id: u64,
+    /// Numbers of the requests that were carried out and whose answers the client may not know, in order, with the inode
+    /// that each made or orphaned.
+    pub done: Vec<(u64, Option<Ino>)>,
+}
+
+impl Phys for ClientPhys {
+    fn is_sound(&self) -> bool {
+        self.done.is_sorted_by_key(|(number, _)| *number)
+    }
+}
 
 /// Records in one row of the block map.
 pub const CHUNK_RECORDS: u64 = 64;

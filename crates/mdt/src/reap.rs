@@ -45,7 +45,7 @@ impl Mdt {
     pub fn open_inode(self: &Arc<Self>, ino: Ino) -> Answer<Attr> {
         let mdt = self.clone();
         self.getattr(ino).map(move |attr| {
-            mdt.hold(ino, false);
+            mdt.hold(ino, attr.nlink == 0);
             attr
         })
     }
@@ -107,7 +107,7 @@ impl Mdt {
     }
 
     pub(crate) async fn reap(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
-        let small = self.change_slowly(Vec::new(), &move |tx: &mut Tx| begin(tx, ino)).await?;
+        let small = self.change_slowly(&move |tx: &mut Tx| begin(tx, ino)).await?;
         let Some(rest) = small else { return Ok(()) };
         point::pass(Point::ReapFlagged);
         self.free_in_steps(ino, 0..rest.records).await?;
@@ -121,7 +121,7 @@ impl Mdt {
             finish(tx, ino);
             Ok(())
         };
-        self.change_slowly(Vec::new(), &finish).await
+        self.change_slowly(&finish).await
     }
 }
 

@@ -115,7 +115,7 @@ impl Mdt {
             }
             Ok(())
         };
-        self.change_slowly(Vec::new(), &drop_rows).await?;
+        self.change_slowly(&drop_rows).await?;
         point::pass(Point::ReclaimDropped);
         let mut queue = self.reclaimer.queue.lock();
         for Due { freed_ms, segment, .. } in &due {

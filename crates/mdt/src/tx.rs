@@ -7,7 +7,7 @@
 
 use crate::Stop;
 use crate::key::{self, Key};
-use crate::phys::{Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
+use crate::phys::{COUNT_MAX, Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
 use crate::rows::{Loaded, Row, RowStore};
 use std::collections::BTreeMap;
 use tarn_base::sabotage::{self, Sabotage};
@@ -40,6 +40,10 @@ pub struct Tx<'a> {
     pub txg: Txg,
     /// The time of the operation.
     pub now: Timespec,
+    /// The inode that it makes, if a client has been told which.
+    pub again: Option<Ino>,
+    /// The inode that it made.
+    pub made: Option<Ino>,
 }
 
 impl<'a> Tx<'a> {
@@ -60,6 +64,8 @@ impl<'a> Tx<'a> {
             numbers,
             txg,
             now,
+            again: None,
+            made: None,
         }
     }
 
@@ -167,10 +173,18 @@ impl<'a> Tx<'a> {
         }
     }
 
-    pub fn new_ino(&mut self) -> Ino {
-        let ino = Ino(self.numbers.next_ino);
-        self.numbers.next_ino += 1;
+    /// The number of a new inode: the next one, or that which a client was told before a crash.
+    pub fn new_ino(&mut self) -> Result<Ino, Stop> {
+        let ino = match self.again {
+            Some(ino) if ino <= Ino::ROOT || ino.0 >= COUNT_MAX || self.find_inode(ino)?.is_some() => {
+                return Err(FsError::invalid("that inode cannot be made again").into());
+            }
+            Some(ino) => ino,
+            None => Ino(self.numbers.next_ino),
+        };
+        self.numbers.next_ino = self.numbers.next_ino.max(ino.0 + 1);
         self.numbers.inodes += 1;
-        ino
+        self.made = Some(ino);
+        Ok(ino)
     }
 }

@@ -192,7 +192,10 @@ impl Mdt {
         }
         let txg = op.txg;
         op.numbers.txg = txg;
-        let own = std::collections::BTreeMap::from([(key::super_row(), Some(encode(&op.numbers)))]);
+        let mut own = std::collections::BTreeMap::from([(key::super_row(), Some(encode(&op.numbers)))]);
+        if let Some(row) = op.client.as_mut().and_then(crate::client::ClientState::row) {
+            own.insert(key::client_row(), Some(row));
+        }
         self.rows.apply(txg, own);
         op.txg = txg.next();
         op.rows = 0;

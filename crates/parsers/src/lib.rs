@@ -1,4 +1,4 @@
-//! One table of every parser of bytes that come from a bucket, a store or a user, for two ways of feeding them what
+//! One table of every parser of bytes that come from a bucket, a peer or a user, for two ways of feeding them what
 //! nobody would write: `tests/corpus.rs`, which needs nothing but Cargo, and `fuzz/`, which needs `cargo fuzz`.
 //!
 //! A parser that is given damaged bytes may refuse them or accept them, and nothing else: it does not panic, it takes
@@ -25,7 +25,7 @@ pub struct Parser {
 /// Every parser there is.
 pub fn all() -> Vec<Parser> {
     let tables = [tarn_bucket::parsers::PARSERS, tarn_pool::parsers::PARSERS, tarn_mdt::parsers::PARSERS];
-    let tables = tables.into_iter().chain([words::PARSERS]);
+    let tables = tables.into_iter().chain([tarn_proto::wire::parsers::PARSERS, words::PARSERS]);
     tables.flatten().map(|&(name, run)| Parser { name, run }).collect()
 }
 

@@ -336,7 +336,7 @@ async fn create_on(spec: &CreateSpec, free: Vec<(VdevGuid, Opened)>) -> Result<A
         held_since_ms: now_ms(),
         features: Features::default(),
         vdevs: vdevs.clone(),
-        gate: Gate::new(authority),
+        gate: Arc::new(Gate::new(authority)),
         memory: DEFAULT_MEMORY,
     });
     // Every vdev is joining: a pool is made whole or not at all.

@@ -8,33 +8,66 @@
 
 use crate::authority::{Authority, Gate};
 use crate::config::PoolConfig;
-use crate::label::{Features, HostId};
-use crate::open::Opened;
+use crate::label::{Features, Found, HostId};
+use crate::open::{Opened, open};
+use crate::outage::PROBE;
 use crate::pool::Parts;
 use crate::segment::{SegmentTrailer, TRAILER_LEN, parse_key, segment_key};
 use crate::space::Device;
 use crate::text::now_ms;
 use crate::vdev::Vdev;
-use crate::{Error, Pool, Result, usage};
+use crate::{Pool, Result, usage};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tarn_base::{DatasetId, Epoch, SegmentId, VdevId};
-use tarn_bucket::{Bucket, Capacity, Guarded, ObjectInfo, OpenOptions};
+use std::time::Duration;
+use tarn_base::{DatasetId, Epoch, SegmentId, VdevGuid, VdevId};
+use tarn_bucket::{Bucket, Capacity, Guarded, Location, ObjectInfo, OpenOptions};
+use tokio::time::timeout;
 
-/// The host of a pool, as a guest reaches it. Errors are those of the host's buckets, and of the way to it.
+/// Whether a bucket can be reached shows within this time.
+const OWN_LIMIT: Duration = Duration::from_secs(10);
+/// No segment is longer, in bytes.
+const SEGMENT_MAX: u64 = 1 << 30;
+
+/// Why the host did not do it.
+#[derive(Debug)]
+pub enum FarError {
+    /// As its bucket said, or the way to it.
+    Bucket(tarn_bucket::Error),
+    /// Nothing that this guest writes arrives any more.
+    Fenced,
+}
+
+/// The host of a pool, as a guest reaches it.
 #[async_trait::async_trait]
 pub trait Far: Send + Sync + 'static {
-    async fn get(&self, segment: SegmentId, range: Range<u64>) -> tarn_bucket::Result<Bytes>;
+    async fn get(&self, segment: SegmentId, range: Range<u64>) -> std::result::Result<Bytes, FarError>;
     /// The last `len` bytes, and the length of all.
-    async fn get_tail(&self, segment: SegmentId, len: u64) -> tarn_bucket::Result<(Bytes, u64)>;
-    async fn put(&self, segment: SegmentId, body: Vec<Bytes>) -> tarn_bucket::Result<()>;
-    async fn capacity(&self, vdev: VdevId) -> tarn_bucket::Result<Option<Capacity>>;
+    async fn get_tail(&self, segment: SegmentId, len: u64) -> std::result::Result<(Bytes, u64), FarError>;
+    async fn put(&self, segment: SegmentId, body: Vec<Bytes>) -> std::result::Result<(), FarError>;
+    /// The guest has written a segment itself, whose records take so many bytes.
+    async fn stored(&self, segment: SegmentId, bytes: u64) -> std::result::Result<(), FarError>;
+    async fn capacity(&self, vdev: VdevId) -> std::result::Result<Option<Capacity>, FarError>;
+}
+
+/// How a guest gets at the pool's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All of it by way of the host.
+    Host,
+    /// By itself, from buckets on the network that it has credentials for; from others by way of the host. What a host
+    /// has in directories of its own is durable only when the host says so, and is nobody else's to write.
+    Buckets,
 }
 
 /// One of the host's buckets.
 struct FarBucket {
     far: Arc<dyn Far>,
+    /// The bucket itself, where the guest has it.
+    own: Option<Arc<dyn Bucket>>,
+    gate: Arc<Gate>,
     vdev: VdevId,
     url: String,
 }
@@ -42,6 +75,16 @@ struct FarBucket {
 impl FarBucket {
     fn segment(&self, key: &str) -> tarn_bucket::Result<SegmentId> {
         parse_key(key).ok_or_else(|| self.refused(key))
+    }
+
+    fn heard<T>(&self, answer: std::result::Result<T, FarError>) -> tarn_bucket::Result<T> {
+        answer.map_err(|error| match error {
+            FarError::Bucket(error) => error,
+            FarError::Fenced => {
+                self.gate.fence();
+                tarn_bucket::Error::Denied(format!("{}: the pool is somebody else's", self.url))
+            }
+        })
     }
 
     fn refused(&self, key: &str) -> tarn_bucket::Error {
@@ -56,15 +99,32 @@ impl Bucket for FarBucket {
     }
 
     async fn get(&self, key: &str, range: Range<u64>) -> tarn_bucket::Result<Bytes> {
-        self.far.get(self.segment(key)?, range).await
+        if let Some(own) = &self.own {
+            return own.get(key, range).await;
+        }
+        self.heard(self.far.get(self.segment(key)?, range).await)
     }
 
     async fn get_tail(&self, key: &str, len: u64) -> tarn_bucket::Result<(Bytes, u64)> {
-        self.far.get_tail(self.segment(key)?, len).await
+        if let Some(own) = &self.own {
+            return own.get_tail(key, len).await;
+        }
+        self.heard(self.far.get_tail(self.segment(key)?, len).await)
     }
 
     async fn put(&self, key: &str, body: Vec<Bytes>) -> tarn_bucket::Result<()> {
-        self.far.put(self.segment(key)?, body).await
+        if key == PROBE {
+            // Whether the store takes what is written the host finds out by itself.
+            return self.capacity().await.map(drop);
+        }
+        if let Some(own) = &self.own {
+            let segment = self.segment(key)?;
+            let records = body.last().and_then(|end| SegmentTrailer::parse(end).ok());
+            let records = records.ok_or_else(|| self.refused(key))?.directory_offset;
+            own.put(key, body).await?;
+            return self.heard(self.far.stored(segment, records).await);
+        }
+        self.heard(self.far.put(self.segment(key)?, body).await)
     }
 
     async fn head(&self, key: &str) -> tarn_bucket::Result<ObjectInfo> {
@@ -80,8 +140,11 @@ impl Bucket for FarBucket {
     }
 
     /// Asked by who wants to know whether the store answers: the host does.
-    async fn list(&self, _: &str) -> tarn_bucket::Result<Vec<ObjectInfo>> {
-        self.far.capacity(self.vdev).await.map(|_| Vec::new())
+    async fn list(&self, prefix: &str) -> tarn_bucket::Result<Vec<ObjectInfo>> {
+        if let Some(own) = &self.own {
+            return own.list(prefix).await;
+        }
+        self.heard(self.far.capacity(self.vdev).await).map(|_| Vec::new())
     }
 
     /// What was put is durable with the transaction group that names it, which is the host's affair.
@@ -90,17 +153,17 @@ impl Bucket for FarBucket {
     }
 
     async fn capacity(&self) -> tarn_bucket::Result<Option<Capacity>> {
-        self.far.capacity(self.vdev).await
+        self.heard(self.far.capacity(self.vdev).await)
     }
 }
 
 /// A guest has none: its host does.
-struct Nobody;
+struct Nobody(Epoch);
 
 #[async_trait::async_trait]
 impl Authority for Nobody {
     fn epoch(&self) -> Epoch {
-        Epoch(0)
+        self.0
     }
 
     async fn check(&self) -> Result<()> {
@@ -116,25 +179,63 @@ impl Authority for Nobody {
     }
 }
 
+/// The bucket of that name, if the guest can use it and it is the one that the host means.
+async fn own_bucket(url: &str, guid: VdevGuid) -> Option<Arc<dyn Bucket>> {
+    if !matches!(Location::parse(url), Ok(Location::S3(_) | Location::Gcs(_) | Location::Azure(_))) {
+        return None;
+    }
+    let found = async {
+        let opened = open(url).await?;
+        let label = opened.label().await?;
+        Ok::<_, crate::Error>((opened, label))
+    };
+    match timeout(OWN_LIMIT, found).await {
+        Ok(Ok((opened, Found::Label(label)))) if label.vdev == guid => {
+            tracing::info!("{url}: reached without the server");
+            return Some(opened.bucket);
+        }
+        Ok(Ok(_)) => tracing::warn!("{url}: another bucket than the server's; going by way of the server"),
+        Ok(Err(error)) => tracing::info!("going by way of the server: {error}"),
+        Err(_) => tracing::info!("{url}: no answer; going by way of the server"),
+    }
+    None
+}
+
 impl Pool {
-    /// What a guest must know of the pool and of one of its datasets.
-    pub fn invitation(&self, dataset: DatasetId) -> Result<Vec<u8>> {
+    /// What a guest must know of the pool and of one of its datasets: with it the properties that hold for the dataset,
+    /// since there is nothing above it there.
+    pub fn invitation(&self, dataset: DatasetId, properties: &BTreeMap<String, String>) -> Result<Vec<u8>> {
         let mut config = (*self.config()).clone();
         config.datasets.retain(|row| row.id == dataset);
+        config.datasets.iter_mut().for_each(|row| row.properties = properties.clone());
         serde_json::to_vec(&config).map_err(|e| usage(format!("the pool cannot be described: {e}")))
     }
 
-    /// The pool as it was described by its host, which `far` reaches; `memory` in bytes for records.
-    pub async fn guest(invitation: &[u8], far: Arc<dyn Far>, memory: u64) -> Result<Arc<Pool>> {
-        let config: PoolConfig = serde_json::from_slice(invitation)
+    /// The pool as it was described by its host, which `far` reaches; `name` is what its dataset is called here, `memory`
+    /// in bytes for records.
+    pub async fn guest(
+        invitation: &[u8],
+        name: &str,
+        far: Arc<dyn Far>,
+        reach: Reach,
+        memory: u64,
+    ) -> Result<Arc<Pool>> {
+        let mut config: PoolConfig = serde_json::from_slice(invitation)
             .map_err(|e| usage(format!("what the server says of the pool cannot be understood: {e}")))?;
         if let Some(problem) = config.problem() {
             return Err(usage(format!("what the server says of the pool cannot be: {problem}")));
         }
+        config.datasets.iter_mut().for_each(|row| row.name = name.to_string());
+        let gate = Arc::new(Gate::new(Box::new(Nobody(config.epoch))));
         let mut vdevs = Vec::with_capacity(config.vdevs.len());
         for vdev in &config.vdevs {
+            let (far, gate) = (far.clone(), gate.clone());
+            let own = match reach {
+                Reach::Buckets => own_bucket(&vdev.url, vdev.guid).await,
+                Reach::Host => None,
+            };
             let bucket: Arc<dyn Bucket> =
-                Arc::new(FarBucket { far: far.clone(), vdev: vdev.id, url: vdev.url.clone() });
+                Arc::new(FarBucket { far, own, gate, vdev: vdev.id, url: vdev.url.clone() });
             let guarded = Guarded::new(bucket, &OpenOptions::default());
             let device = Device::open(None, guarded.clone()).await?;
             let opened = Opened { bucket: guarded.clone(), guarded: Some(guarded), local: None };
@@ -147,7 +248,7 @@ impl Pool {
             held_since_ms: now_ms(),
             features: Features::default(),
             vdevs,
-            gate: Gate::new(Box::new(Nobody)),
+            gate,
             memory,
         }))
     }
@@ -176,19 +277,20 @@ impl Pool {
         self.store_segment(segment, payload, pieces).await
     }
 
+    /// For a guest: it has written this segment itself.
+    pub fn guest_stored(&self, segment: SegmentId, bytes: u64) -> Result<()> {
+        self.gate.pass()?;
+        if bytes > SEGMENT_MAX {
+            return Err(usage(format!("segment {segment} from a client: no segment is so long")));
+        }
+        self.book(segment.grant.dataset, segment.grant.vdev, bytes as i64);
+        Ok(())
+    }
+
     /// For a guest: the size of a vdev's store.
     pub fn guest_capacity(&self, vdev: VdevId) -> Result<Option<Capacity>> {
         let device = self.vdev(vdev)?.device.clone();
         let space = device.space();
         Ok((!device.unlimited()).then_some(Capacity { total: space.total, free: space.free }))
-    }
-
-    /// For a guest: what an error of the pool is to it.
-    pub fn guest_error(error: Error) -> tarn_bucket::Error {
-        match error {
-            Error::Bucket(error) => error,
-            Error::NoSpace => tarn_bucket::Error::NoSpace("the pool".into()),
-            other => tarn_bucket::Error::Denied(other.to_string()),
-        }
     }
 }

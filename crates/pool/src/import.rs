@@ -320,7 +320,7 @@ async fn import_candidate(candidate: Candidate, options: ImportOptions) -> Resul
         held_since_ms: now_ms(),
         features: newest.features,
         vdevs,
-        gate: Gate::new(authority),
+        gate: Arc::new(Gate::new(authority)),
         memory: options.memory,
     });
     let vdevs = pool.vdevs();

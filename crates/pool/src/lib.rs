@@ -56,7 +56,7 @@ pub use create::CreateSpec;
 pub use damage::DamageRecord;
 pub(crate) use error::usage;
 pub use error::{Error, Result};
-pub use guest::Far;
+pub use guest::{Far, FarError, Reach};
 pub use history::HistoryEntry;
 pub use import::{FoundPool, ImportOptions};
 pub use label::{HostId, LABEL_VERSION};
@@ -67,6 +67,6 @@ pub use props::{Editable, PROPERTIES, PropertyInfo, PropertyValue, check_propert
 pub use segment::{ALIGN, SegmentBody, SegmentBuilder, SegmentEntry, SegmentTrailer};
 pub use space::UNLIMITED;
 pub use status::{OutageStatus, PoolState, PoolStatus, VdevStatus};
-pub use text::{format_time, parse_duration, parse_size};
 pub use tarn_bucket::{Capacity, Error as BucketError};
+pub use text::{format_time, parse_duration, parse_size};
 pub use vdev::VdevState;

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A folder that nobody uses: who lists it learns whether the store answers.
 const NOBODYS: &str = "tarn/nobody";
 /// What a probe writes, and deletes again.
-const PROBE: &str = "tarn/probe";
+pub(crate) const PROBE: &str = "tarn/probe";
 
 /// What a call asks of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use crate::segment::{SegmentBody, SegmentEntry, SegmentTrailer};
 use crate::text::{now_ms, parse_duration, parse_size};
 use crate::vdev::Vdev;
 use crate::{Error, Result};
+use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 use parking_lot::{Mutex, RwLock};
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -91,7 +91,7 @@ pub(crate) struct Parts {
     pub held_since_ms: i64,
     pub features: Features,
     pub vdevs: Vec<Arc<Vdev>>,
-    pub gate: Gate,
+    pub gate: Arc<Gate>,
     /// Bytes of memory for records.
     pub memory: u64,
 }
@@ -108,7 +108,7 @@ impl Pool {
             generation: tokio::sync::Mutex::new(parts.config.generation),
             config: RwLock::new(Arc::new(parts.config)),
             vdevs: RwLock::new(Arc::new(parts.vdevs)),
-            gate: Arc::new(parts.gate),
+            gate: parts.gate,
             arc: RecordCache::new(shares.arc),
             reading: Reading::new(shares.reading),
             neighbours: Arc::default(),

@@ -21,6 +21,9 @@ pub enum OssError {
     /// Past the deadline: trying again at once does not help.
     #[error("{0}")]
     Timeout(String),
+    /// Nothing that is written arrives any more: somebody else has the pool, or the dataset.
+    #[error("{0}")]
+    Fenced(String),
     #[error("{0}")]
     Io(String),
 }
@@ -40,6 +43,8 @@ pub trait Oss: Send + Sync + 'static {
     fn get_tail(&self, segment: SegmentId, len: u64) -> BoxFuture<'static, Result<(Bytes, u64), OssError>>;
     /// Writes a segment, which becomes durable with the transaction group that names it.
     fn put(&self, segment: SegmentId, body: Vec<Bytes>) -> BoxFuture<'static, Result<(), OssError>>;
+    /// The client has written a segment into its bucket by itself; its records take so many bytes.
+    fn stored(&self, segment: SegmentId, bytes: u64) -> BoxFuture<'static, Result<(), OssError>>;
     /// `None` for a store without a limit.
     fn room(&self, vdev: VdevId) -> BoxFuture<'static, Result<Option<Room>, OssError>>;
 }

@@ -28,6 +28,15 @@ fn oss_error(error: BucketError) -> OssError {
     }
 }
 
+fn pool_error(error: tarn_pool::Error) -> OssError {
+    match error {
+        tarn_pool::Error::Fenced => OssError::Fenced(error.to_string()),
+        tarn_pool::Error::Bucket(error) => oss_error(error),
+        tarn_pool::Error::NoSpace => OssError::NoSpace("the pool".into()),
+        other => OssError::Denied(other.to_string()),
+    }
+}
+
 impl LocalOss {
     pub fn new(pool: Arc<Pool>, dataset: DatasetId) -> Arc<LocalOss> {
         Arc::new(LocalOss { pool, dataset })
@@ -37,32 +46,37 @@ impl LocalOss {
     fn with<T, F>(&self, segment: SegmentId, call: impl FnOnce(Arc<Pool>) -> F) -> Reply<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, BucketError>> + Send + 'static,
+        F: Future<Output = Result<T, OssError>> + Send + 'static,
     {
         if segment.grant.dataset != self.dataset {
             return ready(Err(OssError::Denied(format!("segment {segment} is another dataset's")))).boxed();
         }
-        call(self.pool.clone()).map(|result| result.map_err(oss_error)).boxed()
+        call(self.pool.clone()).boxed()
     }
 }
 
 impl Oss for LocalOss {
     fn get(&self, segment: SegmentId, range: Range<u64>) -> Reply<Bytes> {
-        self.with(segment, |pool| async move { pool.guest_get(segment, range).await })
+        self.with(segment, |pool| async move { pool.guest_get(segment, range).await.map_err(oss_error) })
     }
 
     fn get_tail(&self, segment: SegmentId, len: u64) -> Reply<(Bytes, u64)> {
-        self.with(segment, |pool| async move { pool.guest_get_tail(segment, len).await })
+        self.with(segment, |pool| async move { pool.guest_get_tail(segment, len).await.map_err(oss_error) })
     }
 
     fn put(&self, segment: SegmentId, body: Vec<Bytes>) -> Reply<()> {
-        self.with(segment, |pool| async move {
-            pool.guest_put(segment, whole(body)).await.map_err(Pool::guest_error)
-        })
+        self.with(
+            segment,
+            |pool| async move { pool.guest_put(segment, whole(body)).await.map_err(pool_error) },
+        )
+    }
+
+    fn stored(&self, segment: SegmentId, bytes: u64) -> Reply<()> {
+        self.with(segment, |pool| async move { pool.guest_stored(segment, bytes).map_err(pool_error) })
     }
 
     fn room(&self, vdev: VdevId) -> Reply<Option<Room>> {
-        let capacity = self.pool.guest_capacity(vdev).map_err(|e| oss_error(Pool::guest_error(e)));
+        let capacity = self.pool.guest_capacity(vdev).map_err(pool_error);
         let room = capacity.map(|found| found.map(|c| Room { total: c.total, free: c.free }));
         ready(room).boxed()
     }

@@ -1,16 +1,20 @@
 //! A metadata server at the other end of a stream: the same calls, over a real dataset on a pool in memory.
 
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tarn_base::posix::{Cred, FileKind, NewNode, RenameMode, SetAttr, XattrMode};
 use tarn_base::{DatasetId, FsError, Ino, SystemClock, VdevId};
 use tarn_mdt::{Mdt, MdtOptions};
 use tarn_pool::{CreateSpec, HostId, Pool};
-use tarn_proto::wire::{Broken, Connection, Export, Hello, RemoteMds, Served, serve};
+use tarn_proto::wire::{
+    Broken, Dial, Export, Hello, Incoming, Link, Outward, Refusal, RemoteMds, Served, serve,
+};
 use tarn_proto::{LockKind, LockMode, LockOwner, LockRange, Mds};
-use tarn_server::{LocalMds, LocalOss};
+use tarn_server::{Exported, LocalMds};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -19,49 +23,119 @@ const ROOT: Cred = Cred { uid: 0, gid: 0 };
 
 const DATASET: DatasetId = DatasetId(1);
 
-struct One(Arc<LocalMds>, Arc<Pool>);
+/// A host: its disks outlive it.
+struct World {
+    pool: Arc<Pool>,
+    mdt: Mutex<Arc<Mdt>>,
+    export: Mutex<Arc<Exported>>,
+    /// Ends the connections there are.
+    connections: Mutex<Vec<JoinHandle<Result<(), Broken>>>>,
+    up: AtomicBool,
+}
 
-impl Export for One {
-    fn open(&self, hello: &Hello) -> Result<Served, String> {
-        match hello.dataset.as_str() {
-            "tank" => Ok(Served {
-                mds: self.0.clone(),
-                oss: LocalOss::new(self.1.clone(), DATASET),
-                pool: self.1.invitation(DATASET).map_err(|e| e.to_string())?,
-            }),
-            other => Err(format!("there is no dataset '{other}'")),
-        }
+impl Export for World {
+    fn admit<'a>(&'a self, hello: &'a Hello) -> BoxFuture<'a, Result<Served, Refusal>> {
+        let export = self.export.lock().clone();
+        Box::pin(async move {
+            match hello.dataset.as_str() {
+                "tank" => export.admit(hello).await,
+                other => Err(Refusal::Not(format!("there is no dataset '{other}'"))),
+            }
+        })
     }
 }
 
-async fn export() -> Arc<One> {
-    static WORLDS: AtomicU64 = AtomicU64::new(0);
-    let n = WORLDS.fetch_add(1, Relaxed);
-    let spec = CreateSpec {
-        name: "tank".into(),
-        urls: (0..3).map(|i| format!("mem://wire-{}-{n}-{i}", std::process::id())).collect(),
-        properties: BTreeMap::new(),
-        root_properties: BTreeMap::new(),
-        host: HostId { id: 7, name: "here".into() },
-        force: false,
-    };
-    let pool = Pool::create(spec).await.expect("pool");
+impl World {
+    async fn new() -> Arc<World> {
+        static WORLDS: AtomicU64 = AtomicU64::new(0);
+        let n = WORLDS.fetch_add(1, Relaxed);
+        let spec = CreateSpec {
+            name: "tank".into(),
+            urls: (0..3).map(|i| format!("mem://wire-{}-{n}-{i}", std::process::id())).collect(),
+            properties: BTreeMap::from([("rewind".into(), "0".into())]),
+            root_properties: BTreeMap::new(),
+            host: HostId { id: 7, name: "here".into() },
+            force: false,
+        };
+        let pool = Pool::create(spec).await.expect("pool");
+        let mdt = open(&pool).await;
+        let export = Mutex::new(Exported::new("tank", pool.clone(), mdt.clone(), BTreeMap::new()));
+        Arc::new(World {
+            pool,
+            mdt: Mutex::new(mdt),
+            export,
+            connections: Mutex::default(),
+            up: AtomicBool::new(true),
+        })
+    }
+
+    /// The dataset without a wire.
+    fn local(&self) -> Arc<LocalMds> {
+        LocalMds::new(self.mdt.lock().clone())
+    }
+
+    /// Breaks every connection.
+    fn cut(&self) {
+        self.connections.lock().drain(..).for_each(|connection| connection.abort());
+    }
+
+    /// The host's process is there, or it is not.
+    fn set_up(&self, up: bool) {
+        self.up.store(up, Relaxed);
+        self.cut();
+    }
+
+    /// Ends the host's process and starts it anew: what is not durable is lost.
+    async fn crash(&self) {
+        self.up.store(false, Relaxed);
+        let connections: Vec<_> = self.connections.lock().drain(..).collect();
+        for connection in connections {
+            connection.abort();
+            let _ = connection.await;
+        }
+        self.mdt.lock().abandon();
+        let mdt = open(&self.pool).await;
+        *self.export.lock() = Exported::new("tank", self.pool.clone(), mdt.clone(), BTreeMap::new());
+        *self.mdt.lock() = mdt;
+        self.up.store(true, Relaxed);
+    }
+}
+
+async fn open(pool: &Arc<Pool>) -> Arc<Mdt> {
     let options = MdtOptions::new(Arc::new(SystemClock::default()));
-    let mdt = Mdt::open(pool.clone(), DATASET, options).await.expect("dataset");
-    Arc::new(One(LocalMds::new(mdt), pool))
+    Mdt::open(pool.clone(), DATASET, options).await.expect("dataset")
+}
+
+/// A way to the host.
+struct Way(Arc<World>);
+
+#[async_trait::async_trait]
+impl Dial for Way {
+    fn name(&self) -> String {
+        "world".into()
+    }
+
+    async fn dial(&self) -> std::io::Result<(Incoming, Outward)> {
+        if !self.0.up.load(Relaxed) {
+            return Err(std::io::ErrorKind::ConnectionRefused.into());
+        }
+        let (stream, served) = dial(&self.0);
+        self.0.connections.lock().push(served);
+        let (reader, writer) = split(stream);
+        Ok((Box::new(reader), Box::new(writer)))
+    }
 }
 
 /// A stream to a server of its own; what the server says of it at its end.
-fn dial(export: &Arc<One>) -> (DuplexStream, JoinHandle<Result<(), Broken>>) {
+fn dial(world: &Arc<World>) -> (DuplexStream, JoinHandle<Result<(), Broken>>) {
     let (here, there) = duplex(64 << 10);
     let (reader, writer) = split(there);
-    let export = export.clone();
-    (here, tokio::spawn(async move { serve(&*export, reader, writer).await }))
+    let world = world.clone();
+    (here, tokio::spawn(async move { serve(&*world, reader, writer).await }))
 }
 
-async fn connect(export: &Arc<One>, dataset: &str) -> Result<Arc<Connection>, Broken> {
-    let (reader, writer) = split(dial(export).0);
-    Connection::open(reader, writer, 1, dataset).await
+async fn connect(world: &Arc<World>, dataset: &str) -> Result<Arc<Link>, Broken> {
+    Link::open(Box::new(Way(world.clone())), 1, dataset).await
 }
 
 fn node(kind: FileKind) -> NewNode {
@@ -70,14 +144,17 @@ fn node(kind: FileKind) -> NewNode {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_call_answers_as_it_does_without_a_wire() {
-    let export = export().await;
-    let mds = RemoteMds::new(connect(&export, "tank").await.unwrap());
+    let world = World::new().await;
+    let mds = RemoteMds::new(connect(&world, "tank").await.unwrap());
     let dir = mds.create(ROOT, Ino::ROOT, b"dir", node(FileKind::Directory)).wait().await.unwrap();
     let file = mds.create(ROOT, dir.ino, b"na\xffme", node(FileKind::Regular)).wait().await.unwrap();
-    assert_eq!(export.0.lookup(dir.ino, b"na\xffme").wait().await, Ok(file));
+    assert_eq!(world.local().lookup(dir.ino, b"na\xffme").wait().await, Ok(file));
     assert_eq!(mds.lookup(dir.ino, b"na\xffme").wait().await, Ok(file));
     assert_eq!(mds.lookup(dir.ino, b"none").wait().await, Err(FsError::NotFound));
-    assert_eq!(mds.setattr(file.ino, SetAttr { size: Some(5), ..SetAttr::default() }).wait().await.unwrap().size, 5);
+    assert_eq!(
+        mds.setattr(file.ino, SetAttr { size: Some(5), ..SetAttr::default() }).wait().await.unwrap().size,
+        5
+    );
     let long = vec![b'v'; 60_000];
     mds.setxattr(file.ino, b"user.a", &long, XattrMode::Create).wait().await.unwrap();
     assert_eq!(mds.getxattr(file.ino, b"user.a").wait().await, Ok(long));
@@ -96,15 +173,21 @@ async fn every_kind_of_call_answers_as_it_does_without_a_wire() {
     mds.close(file.ino);
     mds.close(file.ino);
     mds.sync().wait().await.unwrap();
-    assert_eq!(mds.getattr(file.ino).wait().await.map(|attr| attr.ino), export.0.getattr(file.ino).wait().await.map(|attr| attr.ino));
-    assert_eq!(mds.info(), export.0.info());
-    assert_eq!(mds.statfs().wait().await.unwrap().inodes, export.0.statfs().wait().await.unwrap().inodes);
+    assert_eq!(
+        mds.getattr(file.ino).wait().await.map(|attr| attr.ino),
+        world.local().getattr(file.ino).wait().await.map(|attr| attr.ino)
+    );
+    assert_eq!(mds.info(), world.local().info());
+    assert_eq!(
+        mds.statfs().wait().await.unwrap().inodes,
+        world.local().statfs().wait().await.unwrap().inodes
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_calls_are_under_way_at_once_and_one_that_waits_holds_up_no_other() {
-    let export = export().await;
-    let mds = Arc::new(RemoteMds::new(connect(&export, "tank").await.unwrap()));
+    let world = World::new().await;
+    let mds = Arc::new(RemoteMds::new(connect(&world, "tank").await.unwrap()));
     let file = mds.create(ROOT, Ino::ROOT, b"file", node(FileKind::Regular)).wait().await.unwrap().ino;
     let owner = |token| LockOwner { kind: LockKind::Posix, token, pid: 1 };
     let all = LockRange { start: 0, end: u64::MAX };
@@ -134,11 +217,11 @@ async fn many_calls_are_under_way_at_once_and_one_that_waits_holds_up_no_other()
 
 #[tokio::test]
 async fn who_is_refused_is_told_why_in_a_line() {
-    let export = export().await;
-    let refused = connect(&export, "nothing").await.err().unwrap();
+    let world = World::new().await;
+    let refused = connect(&world, "nothing").await.err().unwrap();
     assert_eq!(refused, Broken::Refused("there is no dataset 'nothing'".into()));
     // Something that is no client of ours at all.
-    let (mut stream, served) = dial(&export);
+    let (mut stream, served) = dial(&world);
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     assert!(matches!(served.await.unwrap(), Err(Broken::Lost(_))));
     let mut rest = Vec::new();
@@ -146,33 +229,150 @@ async fn who_is_refused_is_told_why_in_a_line() {
     assert!(rest.is_empty());
 }
 
+/// Takes everything and says nothing.
+struct Silent;
+
+#[async_trait::async_trait]
+impl Dial for Silent {
+    fn name(&self) -> String {
+        "silent".into()
+    }
+
+    async fn dial(&self) -> std::io::Result<(Incoming, Outward)> {
+        let (here, there) = duplex(64 << 10);
+        std::mem::forget(there);
+        let (reader, writer) = split(here);
+        Ok((Box::new(reader), Box::new(writer)))
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_end_that_goes_silent_is_given_up() {
-    // A server that takes everything and says nothing.
-    let (here, _there) = duplex(64 << 10);
-    let (reader, writer) = split(here);
-    let opened = timeout(Duration::from_secs(60), Connection::open(reader, writer, 1, "tank")).await;
+    let opened = timeout(Duration::from_secs(120), Link::open(Box::new(Silent), 1, "tank")).await;
     assert!(matches!(opened.unwrap(), Err(Broken::Lost(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_fails_its_calls_and_frees_what_they_wait_for() {
-    let export = export().await;
-    let (here, served) = dial(&export);
-    let (reader, writer) = split(here);
-    let connection = Connection::open(reader, writer, 1, "tank").await.unwrap();
-    let mds = RemoteMds::new(connection.clone());
-    let file = mds.create(ROOT, Ino::ROOT, b"file", node(FileKind::Regular)).wait().await.unwrap().ino;
-    let owner = LockOwner { kind: LockKind::Bsd, token: 1, pid: 1 };
-    let all = LockRange { start: 0, end: u64::MAX };
-    export.0.lock(file, owner, all, LockMode::Exclusive, true).wait().await.unwrap();
-    let waits = mds.lock(file, LockOwner { token: 2, ..owner }, all, LockMode::Exclusive, true);
-    let waits = tokio::spawn(waits.wait());
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    served.abort();
-    let told = timeout(Duration::from_secs(20), waits).await.unwrap().unwrap();
-    assert!(matches!(told, Err(FsError::Io(_))), "{told:?}");
-    assert!(connection.broken().is_some());
-    assert!(matches!(mds.getattr(file).wait().await, Err(FsError::Io(_))));
+async fn one_client_at_a_time_has_a_dataset() {
+    let world = World::new().await;
+    let first = connect(&world, "tank").await.unwrap();
+    let second = Link::open(Box::new(Way(world.clone())), 2, "tank").await;
+    let why = second.err().unwrap().to_string();
+    assert_eq!(why, "'tank' is in use by another client: one at a time");
+    first.leave().await.unwrap();
+    Link::open(Box::new(Way(world.clone())), 2, "tank").await.unwrap();
 }
 
+const ALL: LockRange = LockRange { start: 0, end: u64::MAX };
+
+fn bsd(token: u64) -> LockOwner {
+    LockOwner { kind: LockKind::Bsd, token, pid: 1 }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_is_made_anew_and_nothing_is_done_twice() {
+    let world = World::new().await;
+    let link = connect(&world, "tank").await.unwrap();
+    let mds = Arc::new(RemoteMds::new(link.clone()));
+    let file = mds.create(ROOT, Ino::ROOT, b"file", node(FileKind::Regular)).wait().await.unwrap().ino;
+    mds.lock(file, bsd(1), ALL, LockMode::Exclusive, true).wait().await.unwrap();
+    let waits = tokio::spawn(mds.lock(file, bsd(2), ALL, LockMode::Exclusive, true).wait());
+    let makers: Vec<_> = (0..4)
+        .map(|maker| {
+            let (mds, link) = (mds.clone(), link.clone());
+            tokio::spawn(async move {
+                for n in 0.. {
+                    if link.connections() > 10 {
+                        break;
+                    }
+                    let name = format!("file{maker}-{n}");
+                    mds.create(ROOT, Ino::ROOT, name.as_bytes(), node(FileKind::Regular)).wait().await?;
+                    mds.rename(Ino::ROOT, name.as_bytes(), Ino::ROOT, b"same", RenameMode::Replace)
+                        .wait()
+                        .await?;
+                }
+                Ok::<_, FsError>(())
+            })
+        })
+        .collect();
+    while makers.iter().any(|maker| !maker.is_finished()) {
+        tokio::time::sleep(Duration::from_millis(15)).await;
+        world.cut();
+    }
+    for maker in makers {
+        assert_eq!(maker.await.unwrap(), Ok(()));
+    }
+    assert!(!waits.is_finished());
+    mds.unlock(file, bsd(1), ALL).wait().await.unwrap();
+    assert_eq!(timeout(Duration::from_secs(20), waits).await.unwrap().unwrap(), Ok(()));
+    assert_eq!(mds.names(Ino::ROOT, 0, 10).wait().await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_had_lost_is_made_again_as_it_was() {
+    let world = World::new().await;
+    let link = connect(&world, "tank").await.unwrap();
+    let mds = Arc::new(RemoteMds::new(link.clone()));
+    let mut made = BTreeMap::new();
+    for round in 0..5 {
+        let dir = mds.create(ROOT, Ino::ROOT, format!("dir{round}").as_bytes(), node(FileKind::Directory));
+        let dir = dir.wait().await.unwrap().ino;
+        for n in 0..20 {
+            let name = format!("{n}");
+            let file = mds.create(ROOT, dir, name.as_bytes(), node(FileKind::Regular)).wait().await.unwrap();
+            let size = SetAttr { size: Some(n), ..SetAttr::default() };
+            let attr = mds.setattr(file.ino, size).wait().await.unwrap();
+            made.insert((dir, name), attr);
+            if n == 10 && round % 2 == 0 {
+                mds.sync().wait().await.unwrap();
+            }
+        }
+        // Open and without a name, and once more under another one.
+        let open = mds.open(made[&(dir, "3".to_string())].ino).wait().await.unwrap();
+        mds.unlink(dir, b"3").wait().await.unwrap();
+        made.remove(&(dir, "3".to_string()));
+        let linked = mds.link(made[&(dir, "4".to_string())].ino, dir, b"again").wait().await.unwrap();
+        made.insert((dir, "4".into()), linked);
+        made.insert((dir, "again".into()), linked);
+        mds.lock(linked.ino, bsd(1), ALL, LockMode::Exclusive, false).wait().await.unwrap();
+        world.crash().await;
+        // It is open still.
+        assert_eq!(mds.getattr(open.ino).wait().await.unwrap().ino, open.ino);
+        let theirs = mds.lock_test(linked.ino, bsd(2), ALL, LockMode::Shared).wait().await.unwrap();
+        assert!(theirs.is_some());
+        for ((dir, name), attr) in &made {
+            let now = mds.lookup(*dir, name.as_bytes()).wait().await;
+            assert_eq!(now.as_ref(), Ok(attr), "{dir}/{name}");
+        }
+        mds.close(open.ino);
+        mds.close(open.ino);
+        mds.unlock(linked.ino, bsd(1), ALL).wait().await.unwrap();
+    }
+    assert_eq!(link.unmade(), 0);
+    mds.sync().wait().await.unwrap();
+    link.leave().await.unwrap();
+    // Nothing is left of what had no name.
+    let mdt = world.mdt.lock().clone();
+    let report = mdt.check(false, |_| {}).await.unwrap();
+    assert_eq!(report.problems().collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_wait_for_a_server_that_is_away_until_the_link_is_given_up() {
+    let world = World::new().await;
+    let link = connect(&world, "tank").await.unwrap();
+    let mds = RemoteMds::new(link.clone());
+    world.set_up(false);
+    let waits = tokio::spawn(mds.getattr(Ino::ROOT).wait());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!waits.is_finished() && link.lost().is_some());
+    world.set_up(true);
+    let told = timeout(Duration::from_secs(20), waits).await.unwrap().unwrap();
+    assert_eq!(told.map(|attr| attr.ino), Ok(Ino::ROOT));
+    world.set_up(false);
+    let waits = tokio::spawn(mds.getattr(Ino::ROOT).wait());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    link.give_up();
+    let told = timeout(Duration::from_secs(20), waits).await.unwrap().unwrap();
+    assert!(matches!(told, Err(FsError::Io(_))), "{told:?}");
+}

@@ -119,7 +119,7 @@ fn new_inode(
     } else {
         None
     };
-    let ino = tx.new_ino();
+    let ino = tx.new_ino()?;
     let mut bits = node.mode & mode::PERMISSIONS;
     let mut inode = InodePhys {
         kind: node.kind,

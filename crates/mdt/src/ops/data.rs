@@ -91,7 +91,7 @@ impl Mdt {
                 tx.put_inode(ino, &inode);
                 Ok(())
             };
-            mdt.change_slowly(Vec::new(), &op).await
+            mdt.change_slowly(&op).await
         })
     }
 
@@ -115,7 +115,7 @@ impl Mdt {
                 tx.put_inode(ino, &inode);
                 Ok(())
             };
-            self.change_slowly(Vec::new(), &op).await?;
+            self.change_slowly(&op).await?;
             point::pass(Point::FreeStep);
             from = key::chunk(ino, last + 1);
         }

@@ -23,7 +23,7 @@ impl Mdt {
                 }
                 Ok(grants)
             };
-            let grants = mdt.change_slowly(Vec::new(), &op).await?;
+            let grants = mdt.change_slowly(&op).await?;
             mdt.sync().await?;
             point::pass(Point::GrantDurable);
             Ok(grants)

@@ -32,6 +32,7 @@ impl Mdt {
     pub fn share(self: &Arc<Self>, share: Share) -> Answer<()> {
         let mdt = self.clone();
         Answer::pending(async move {
+            mdt.changeable()?;
             let mut done = 0;
             loop {
                 let count = STEP.min(share.count - done);
@@ -43,7 +44,7 @@ impl Mdt {
                     size_at_least: if last { share.size_at_least } else { 0 },
                     ..share
                 };
-                mdt.change(move |tx| share_records(tx, &step)).wait().await?;
+                mdt.change_slowly(&move |tx: &mut Tx| share_records(tx, &step)).await?;
                 done += count;
                 if last {
                     return Ok(());

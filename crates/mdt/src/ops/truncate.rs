@@ -78,6 +78,6 @@ impl Mdt {
             tx.delete(key::truncate(ino));
             Ok(())
         };
-        self.change_slowly(Vec::new(), &op).await
+        self.change_slowly(&op).await
     }
 }

@@ -81,6 +81,11 @@ impl Gate {
         }
     }
 
+    /// Somebody else has the pool.
+    pub fn fence(&self) {
+        let _ = self.state.compare_exchange(OPEN, FENCED, SeqCst, SeqCst);
+    }
+
     pub fn fenced(&self) -> bool {
         self.state.load(SeqCst) == FENCED
     }
@@ -98,9 +103,7 @@ impl Gate {
         let result = self.authority.check().await;
         match &result {
             Ok(()) => *checked = Instant::now(),
-            Err(Error::Fenced) => {
-                let _ = self.state.compare_exchange(OPEN, FENCED, SeqCst, SeqCst);
-            }
+            Err(Error::Fenced) => self.fence(),
             // Not knowing is not being fenced: the caller decides what a bucket's failure means to it.
             Err(_) => {}
         }

@@ -1,16 +1,19 @@
 //! Every call of [`Mds`] as a message: one table from which the message, the client's side and the server's side are
 //! made. The number of a call is its place in the table: new ones go to the end.
 
-use super::client::RemoteMds;
-use super::message::{Encoded, encode};
+use super::held::Held;
+use super::message::{Encoded, decode, encode};
+use super::remote::RemoteMds;
 use crate::{
     DatasetInfo, FileCommit, FileMap, HeldLock, LockMode, LockOwner, LockRange, Mds, Seek, ShareRange,
 };
 use bytes::Bytes;
 use futures::FutureExt;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use tarn_base::posix::{Attr, Cred, DirEntry, NameEntry, NewNode, RenameMode, SetAttr, StatFs, XattrMode};
-use tarn_base::{Answer, FsError, Grant, Ino, VdevId};
+use tarn_base::{Answer, FsError, Grant, Ino, Request, SegmentId, VdevId};
 
 fn encoded<T: Serialize + Send + 'static>(answer: Answer<T>) -> Encoded {
     match answer {
@@ -19,6 +22,60 @@ fn encoded<T: Serialize + Send + 'static>(answer: Answer<T>) -> Encoded {
             Encoded::Pending(future.map(|result| (encode(&result), Bytes::new())).boxed())
         }
     }
+}
+
+/// What the client of a call notes of its answer; see [`Held`].
+type After = Option<Box<dyn FnOnce(&mut Held, &[u8]) + Send>>;
+
+fn on<T: DeserializeOwned>(note: impl FnOnce(&mut Held, T) + Send + 'static) -> After {
+    Some(Box::new(move |held, result| {
+        if let Some(Ok::<T, FsError>(value)) = decode(result) {
+            note(held, value);
+        }
+    }))
+}
+
+/// What the client holds once the call has succeeded.
+fn after(call: &Call<'_>) -> After {
+    match *call {
+        Call::Open { ino } => on(move |held, _: Attr| held.open(ino)),
+        Call::CreateUnnamed { .. } => on(|held, attr: Attr| held.open(attr.ino)),
+        Call::Unlink { .. } | Call::Rmdir { .. } | Call::Rename { .. } => {
+            on(|held, gone: Option<Ino>| gone.into_iter().for_each(|ino| held.open(ino)))
+        }
+        Call::Lock { ino, owner, range, mode, .. } => {
+            on(move |held, ()| held.lock(ino, owner, range, Some(mode)))
+        }
+        Call::Unlock { ino, owner, range } => on(move |held, ()| held.lock(ino, owner, range, None)),
+        _ => None,
+    }
+}
+
+/// The answer to a call that was carried out already, by what became of it: the inode that it made or orphaned.
+pub(super) fn answer_again(mds: &dyn Mds, call: Call<'_>, ino: Option<Ino>) -> Encoded {
+    match (call, ino) {
+        (Call::Create { .. }, Some(ino)) => encoded(mds.getattr(ino)),
+        (Call::CreateUnnamed { .. }, Some(ino)) => encoded(mds.open(ino)),
+        (Call::Link { ino, .. } | Call::Setattr { ino, .. }, _) => encoded(mds.getattr(ino)),
+        (Call::Unlink { .. } | Call::Rmdir { .. } | Call::Rename { .. }, ino) => match ino {
+            // It is freed already where nobody had it open.
+            Some(ino) => encoded(Answer::pending(
+                mds.open(ino).wait().map(move |open| Ok(open.is_ok().then_some(ino))),
+            )),
+            None => encoded(Answer::ok(None::<Ino>)),
+        },
+        _ => encoded(Answer::ok(())),
+    }
+}
+
+/// Segments that a call makes part of files.
+pub(super) fn segments(call: &Call<'_>) -> Vec<SegmentId> {
+    let Call::Commit { files } = call else { return Vec::new() };
+    let records = files.iter().flat_map(|file| &file.records);
+    let mut segments: Vec<_> = records.filter_map(|record| record.ptr.map(|ptr| ptr.segment)).collect();
+    segments.sort_unstable();
+    segments.dedup();
+    segments
 }
 
 macro_rules! calls {
@@ -31,10 +88,10 @@ macro_rules! calls {
             Close { ino: Ino },
         }
 
-        /// Makes a call that came in.
-        pub(super) fn make(mds: &dyn Mds, call: Call<'_>) -> Encoded {
+        /// Makes a call that came in, in the name of its request.
+        pub(super) fn make(mds: &dyn Mds, request: &Arc<Request>, call: Call<'_>) -> Encoded {
             match call {
-                $(Call::$call { $($arg),* } => encoded(mds.$method($($arg),*)),)*
+                $(Call::$call { $($arg),* } => encoded(request.run(|| mds.$method($($arg),*))),)*
                 Call::Close { ino } => {
                     mds.close(ino);
                     Encoded::Ready(encode(&Ok::<_, FsError>(())))
@@ -45,7 +102,9 @@ macro_rules! calls {
         #[allow(clippy::extra_unused_lifetimes)]
         impl Mds for RemoteMds {
             $(fn $method<'a>(&self, $($arg: $type),*) -> Answer<$answer> {
-                self.call(Call::$call { $($arg),* })
+                let call = Call::$call { $($arg),* };
+                let after = after(&call);
+                self.call(call, after)
             })*
 
             fn info(&self) -> DatasetInfo {
@@ -53,7 +112,7 @@ macro_rules! calls {
             }
 
             fn close(&self, ino: Ino) {
-                self.tell(Call::Close { ino });
+                self.tell_closed(ino);
             }
         }
     };

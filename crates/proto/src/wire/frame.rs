@@ -17,6 +17,8 @@ pub const MESSAGE_MAX: usize = 8 << 20;
 /// Most bulk bytes of a frame: a segment.
 pub const BULK_MAX: usize = 64 << 20;
 const BUFFER: usize = 64 << 10;
+/// What is taken at once: enough for a segment as they usually are.
+const FIRST: usize = 8 << 20;
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +34,16 @@ pub enum Kind {
     Cancel = 6,
     Ping = 7,
     Pong = 8,
+    /// As `Refused`, for good: the client had the dataset, and was given up.
+    Gone = 9,
 }
 
 impl Kind {
     fn from_u8(n: u8) -> Option<Kind> {
         use Kind::*;
-        [Hello, Welcome, Refused, Call, Answer, Cancel, Ping, Pong].into_iter().find(|kind| *kind as u8 == n)
+        [Hello, Welcome, Refused, Call, Answer, Cancel, Ping, Pong, Gone]
+            .into_iter()
+            .find(|kind| *kind as u8 == n)
     }
 }
 
@@ -150,7 +156,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// Memory is taken as bytes come in, not as they are promised.
     async fn exactly(&mut self, len: usize) -> Result<Bytes> {
-        let mut body = BytesMut::with_capacity(len.min(1 << 20));
+        let mut body = BytesMut::with_capacity(len.min(FIRST));
         while body.len() < len {
             let left = len - body.len();
             if self.inner.read_buf(&mut (&mut body).limit(left)).await? == 0 {

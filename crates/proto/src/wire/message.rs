@@ -1,24 +1,78 @@
 //! What a call says and what its answer says. Bodies of objects are the bulk bytes of the frame.
 
+use super::Session;
 use super::calls::{self, Call};
-use crate::{Mds, Oss, OssError};
+use crate::{LockMode, LockOwner, LockRange, Mds, Oss, OssError};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tarn_base::{SegmentId, VdevId};
+use std::sync::Arc;
+use tarn_base::{FsError, Ino, Request, SegmentId, Trace, VdevId};
+
+/// A call frame's message. The frame's id is the number of the request.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Asked<'a> {
+    /// Requests with lower numbers have been answered.
+    pub answered: u64,
+    #[serde(borrow)]
+    pub message: Message<'a>,
+}
 
 /// What is asked for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message<'a> {
     Mds(#[serde(borrow)] Call<'a>),
     /// Bytes `start..end` of an object: the answer's bulk bytes.
-    Get { segment: SegmentId, start: u64, end: u64 },
+    Get {
+        segment: SegmentId,
+        start: u64,
+        end: u64,
+    },
     /// The object's last bytes; the answer says how long it is.
-    Tail { segment: SegmentId, len: u64 },
+    Tail {
+        segment: SegmentId,
+        len: u64,
+    },
     /// The call's bulk bytes as an object.
-    Put { segment: SegmentId },
-    Room { vdev: VdevId },
+    Put {
+        segment: SegmentId,
+    },
+    Room {
+        vdev: VdevId,
+    },
+    /// What was answered and is lost, in the order in which it was done: to be done again. The answer has what each
+    /// did this time; none where it could not be done.
+    #[serde(borrow)]
+    Replay(Vec<Past<'a>>),
+    /// What the client has, after all that it has lost was done again.
+    Resume(Holds),
+    /// The client lets the dataset go.
+    Leave,
+    /// The client has written a segment itself, whose records take so many bytes.
+    Stored {
+        segment: SegmentId,
+        bytes: u64,
+    },
+}
+
+/// A request that was answered.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Past<'a> {
+    pub number: u64,
+    pub trace: Trace,
+    /// A [`Message`].
+    pub message: &'a [u8],
+}
+
+/// Open inodes and advisory locks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Holds {
+    /// How often each is open.
+    pub opens: Vec<(Ino, u32)>,
+    /// Locks and unlocks (no mode), to be done in this order.
+    pub locks: Vec<(Ino, LockOwner, LockRange, Option<LockMode>)>,
 }
 
 /// An encoded `Result` of the call's own types, and bulk bytes.
@@ -32,6 +86,27 @@ pub(super) fn encode<T: Serialize, E: Serialize>(result: &Result<T, E>) -> Vec<u
     postcard::to_stdvec(result).unwrap_or_default()
 }
 
+/// An answer's message: what the request did, and the encoded result behind it.
+pub(super) fn answered(trace: Option<Trace>, result: &[u8]) -> Vec<u8> {
+    postcard::to_extend(&trace, Vec::with_capacity(result.len() + 32)).map_or_else(
+        |_| Vec::new(),
+        |mut message| {
+            message.extend_from_slice(result);
+            message
+        },
+    )
+}
+
+/// Takes an answer's message apart.
+pub(super) fn parse_answer(message: &Bytes) -> Result<(Option<Trace>, Bytes), postcard::Error> {
+    let (trace, rest) = postcard::take_from_bytes(message)?;
+    Ok((trace, message.slice_ref(rest)))
+}
+
+pub(super) fn decode<T: DeserializeOwned, E: DeserializeOwned>(result: &[u8]) -> Option<Result<T, E>> {
+    postcard::from_bytes(result).ok()
+}
+
 impl Message<'_> {
     /// Most bulk bytes that the answer has.
     pub fn wants(&self) -> u64 {
@@ -43,8 +118,20 @@ impl Message<'_> {
     }
 }
 
-/// Does what a message asks for.
-pub(super) fn answer(mds: &dyn Mds, oss: &dyn Oss, message: Message<'_>, bulk: Bytes) -> Encoded {
+/// What a client is served by.
+pub(super) struct Services<'a> {
+    pub mds: &'a Arc<dyn Mds>,
+    pub oss: &'a dyn Oss,
+    pub session: &'a Arc<dyn Session>,
+}
+
+/// Does what a message asks for, in the name of a request.
+pub(super) fn answer(
+    at: &Services<'_>,
+    request: &Arc<Request>,
+    message: Message<'_>,
+    bulk: Bytes,
+) -> Encoded {
     fn apart<T, U>(result: Result<(Bytes, T), OssError>, rest: impl Fn(T) -> U) -> (Vec<u8>, Bytes)
     where
         U: Serialize,
@@ -55,21 +142,78 @@ pub(super) fn answer(mds: &dyn Mds, oss: &dyn Oss, message: Message<'_>, bulk: B
         }
     }
     match message {
-        Message::Mds(call) => calls::make(mds, call),
+        Message::Mds(call) => match at.session.done(request.number) {
+            Some(ino) => calls::answer_again(&**at.mds, call, ino),
+            None => calls::make(&**at.mds, request, call),
+        },
         Message::Get { segment, start, end } => {
-            let got = oss.get(segment, start..end);
+            let got = at.oss.get(segment, start..end);
             Encoded::Pending(got.map(|got| apart(got.map(|bytes| (bytes, ())), |()| ())).boxed())
         }
         Message::Tail { segment, len } => {
-            let got = oss.get_tail(segment, len);
+            let got = at.oss.get_tail(segment, len);
             Encoded::Pending(got.map(|got| apart(got, |size: u64| size)).boxed())
         }
         Message::Put { segment } => {
-            let put = oss.put(segment, vec![bulk]);
+            let put = at.oss.put(segment, vec![bulk]);
             Encoded::Pending(put.map(|done| (encode(&done), Bytes::new())).boxed())
         }
         Message::Room { vdev } => {
-            Encoded::Pending(oss.room(vdev).map(|room| (encode(&room), Bytes::new())).boxed())
+            Encoded::Pending(at.oss.room(vdev).map(|room| (encode(&room), Bytes::new())).boxed())
+        }
+        Message::Stored { segment, bytes } => {
+            let stored = at.oss.stored(segment, bytes);
+            Encoded::Pending(stored.map(|done| (encode(&done), Bytes::new())).boxed())
+        }
+        Message::Replay(past) => replay(at, past),
+        Message::Resume(holds) => resume(at, holds),
+        Message::Leave => {
+            let session = at.session.clone();
+            Encoded::Pending(async move { (encode(&session.leave().await), Bytes::new()) }.boxed())
         }
     }
+}
+
+/// Does one after the other again.
+fn replay(at: &Services<'_>, past: Vec<Past<'_>>) -> Encoded {
+    let past: Vec<(u64, Trace, Vec<u8>)> =
+        past.iter().map(|past| (past.number, past.trace, past.message.to_vec())).collect();
+    let (mds, session) = (at.mds.clone(), at.session.clone());
+    let replayed = async move {
+        let mut traces: Vec<Option<Trace>> = Vec::with_capacity(past.len());
+        for (number, trace, message) in past {
+            let request = Request::new(number, 0, Some(trace));
+            let Ok(Message::Mds(call)) = postcard::from_bytes(&message) else {
+                return encode(&Err::<(), _>(FsError::invalid("only changes are made again")));
+            };
+            let missing = session.missing(calls::segments(&call)).await;
+            let made = match missing {
+                Ok(()) => calls::make(&*mds, &request, call),
+                Err(error) => Encoded::Ready(encode(&Err::<(), _>(error))),
+            };
+            let result = match made {
+                Encoded::Ready(result) => result,
+                Encoded::Pending(result) => result.await.0,
+            };
+            // The first byte of a result says whether it is one.
+            traces.push(request.trace().filter(|_| result.first() == Some(&0)));
+        }
+        encode(&Ok::<_, FsError>(traces))
+    };
+    Encoded::Pending(replayed.map(|result| (result, Bytes::new())).boxed())
+}
+
+fn resume(at: &Services<'_>, holds: Holds) -> Encoded {
+    let (mds, session) = (at.mds.clone(), at.session.clone());
+    let resumed = async move {
+        session.resumed(holds.opens).await?;
+        for (ino, owner, range, mode) in holds.locks {
+            match mode {
+                Some(mode) => mds.lock(ino, owner, range, mode, false).wait().await?,
+                None => mds.unlock(ino, owner, range).wait().await?,
+            }
+        }
+        Ok::<_, FsError>(())
+    };
+    Encoded::Pending(resumed.map(|done| (encode(&done), Bytes::new())).boxed())
 }

@@ -11,23 +11,48 @@
 //! in which they are done. A call that nobody waits for any more is cancelled. A ping is answered with what the server
 //! says of the dataset now; an end that hears nothing for [`SILENCE`] takes the other for gone.
 //!
+//! # Beyond a connection
+//! A client keeps its dataset when a connection is lost, and when the server is: see [`Link`] for the client's side of
+//! recovery, [`Session`] for the server's. Every call has a number, and a change is made once however often it is asked
+//! for; its answer says what it did ([`tarn_base::Trace`]), which is all that it takes to do it again as it was.
+//!
 //! Nothing that comes in is trusted: a frame that is too long, of no known kind or not as its checksum says ends the
 //! connection, and no more than that.
 
 mod calls;
-mod client;
 pub mod frame;
+mod held;
+mod link;
 mod message;
+#[doc(hidden)]
+pub mod parsers;
+mod remote;
 mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Connection, RemoteMds, RemoteOss};
-pub use server::{Export, Served, serve};
+pub use link::Link;
+pub use remote::{RemoteMds, RemoteOss};
+pub use server::{Export, Refusal, Served, Session, serve};
 
 use crate::DatasetInfo;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tarn_base::Txg;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// What comes in on a connection, and what goes out.
+pub type Incoming = Box<dyn AsyncRead + Send + Unpin>;
+pub type Outward = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// A way to a server.
+#[async_trait::async_trait]
+pub trait Dial: Send + Sync + 'static {
+    /// How people call the server.
+    fn name(&self) -> String;
+    /// A new connection.
+    async fn dial(&self) -> std::io::Result<(Incoming, Outward)>;
+}
 
 /// The oldest and the newest version of the protocol that this code speaks.
 pub const VERSIONS: (u16, u16) = (1, 1);
@@ -46,15 +71,30 @@ pub struct Hello {
     pub client: u64,
     /// Name of the dataset.
     pub dataset: String,
+    /// It had the dataset on an earlier connection, and counts on that.
+    pub resumes: bool,
 }
 
 /// How a server begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     pub version: u16,
+    /// Drawn by the server each time that it opens the dataset: what it knows only in memory is of this life.
+    pub instance: u64,
+    /// It had the dataset already: what it has not told the client of may have been done.
+    pub known: bool,
+    /// All that is in transaction groups up to this one is durable.
+    pub durable: Txg,
     pub info: DatasetInfo,
     /// What the server says of the pool, in the pool's own words.
     pub pool: Vec<u8>,
+}
+
+/// What a server answers to a ping.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pong {
+    pub info: DatasetInfo,
+    pub durable: Txg,
 }
 
 /// Why a connection ended, or could not be made.
@@ -65,6 +105,9 @@ pub enum Broken {
     /// The server's own words.
     #[error("{0}")]
     Refused(String),
+    /// The server has given the client up: there is no way back.
+    #[error("{0}")]
+    Gone(String),
 }
 
 impl From<std::io::Error> for Broken {

@@ -1,15 +1,18 @@
 //! The server's end of a connection.
 
 use super::frame::{Frame, Kind, Outgoing, Reader, Writer};
-use super::message::{Encoded, Message, answer};
-use super::{Broken, Hello, SILENCE, VERSIONS, Welcome};
+use super::message::{Asked, Encoded, Services, answer, answered};
+use super::{Broken, Hello, Pong, SILENCE, VERSIONS, Welcome};
 use crate::{Mds, Oss};
+use futures::future::BoxFuture;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tarn_base::{FsError, Ino, Request, SegmentId, Txg};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// Calls of one client that are not answered yet. One more is refused: its client has gone wrong.
 const CALLS: usize = 16 << 10;
@@ -21,18 +24,49 @@ const ROOM: usize = (128 << 20) / PAGE;
 const PAGE: usize = 4 << 10;
 
 /// What a client is given.
-#[derive(Clone)]
 pub struct Served {
     pub mds: Arc<dyn Mds>,
     pub oss: Arc<dyn Oss>,
+    pub session: Arc<dyn Session>,
+    /// The client had the dataset already.
+    pub known: bool,
     /// What it must know of the pool, in the pool's own words.
     pub pool: Vec<u8>,
+    /// Ends the connection, because its client has made another or must go.
+    pub end: CancellationToken,
+    /// Given back when nothing is done for the connection any more.
+    pub turn: Box<dyn std::any::Any + Send + Sync>,
+}
+
+/// Why a client is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It may try again; one line.
+    Not(String),
+    /// It had the dataset, and was given up.
+    Gone(String),
 }
 
 /// What a server has to offer.
 pub trait Export: Send + Sync + 'static {
-    /// The dataset that a client asks for; otherwise why it does not get it, in one line.
-    fn open(&self, hello: &Hello) -> Result<Served, String>;
+    /// The dataset that a client asks for.
+    fn admit<'a>(&'a self, hello: &'a Hello) -> BoxFuture<'a, Result<Served, Refusal>>;
+}
+
+/// What a server keeps for a client beyond a connection, and beyond its own end.
+pub trait Session: Send + Sync + 'static {
+    /// Which of the dataset's openings it is.
+    fn instance(&self) -> u64;
+    /// All that is in transaction groups up to this one is durable.
+    fn durable(&self) -> Txg;
+    /// What became of a request, if it was carried out: the inode that it made or orphaned.
+    fn done(&self, number: u64) -> Option<Option<Ino>>;
+    /// Fails if one of these segments is not there: what names it cannot be made again.
+    fn missing(&self, segments: Vec<SegmentId>) -> BoxFuture<'static, Result<(), FsError>>;
+    /// The client has made again what was lost, and has these open, each so often.
+    fn resumed(&self, opens: Vec<(Ino, u32)>) -> BoxFuture<'static, Result<(), FsError>>;
+    /// The client lets the dataset go.
+    fn leave(&self) -> BoxFuture<'static, Result<(), FsError>>;
 }
 
 /// Serves one client until it hangs up; the error is what it did wrong, or why it was lost.
@@ -43,44 +77,64 @@ where
 {
     let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
     let Some(frame) = heard(&mut reader).await? else { return Ok(()) };
-    let served = match greet(export, &frame) {
-        Ok((served, welcome)) => {
-            writer.send(&Outgoing::new(Kind::Welcome, 0, welcome)).await?;
-            served
-        }
-        Err(why) => {
-            writer.send(&Outgoing::new(Kind::Refused, 0, why.clone().into_bytes())).await?;
-            writer.flush().await?;
+    let (served, welcome) = match greet(export, &frame).await {
+        Ok(welcomed) => welcomed,
+        Err(refusal) => {
+            let (kind, why) = match refusal {
+                Refusal::Not(why) => (Kind::Refused, why),
+                Refusal::Gone(why) => (Kind::Gone, why),
+            };
+            let refuse = async {
+                writer.send(&Outgoing::new(kind, 0, why.clone().into_bytes())).await?;
+                writer.flush().await
+            };
+            timeout(SILENCE, refuse).await.map_err(|_| Broken::Lost("it does not read".into()))??;
             return Err(Broken::Refused(why));
         }
     };
-    writer.flush().await?;
+    writer.send(&Outgoing::new(Kind::Welcome, 0, welcome)).await?;
+    timeout(SILENCE, writer.flush()).await.map_err(|_| Broken::Lost("it does not read".into()))??;
     let (answers, outgoing) = mpsc::channel(ANSWERS);
     let writing = tokio::spawn(write(writer, outgoing));
     let room = Arc::new(Semaphore::new(ROOM));
-    let mut session = Session { served, answers, pending: HashMap::new(), room };
-    let done = session.run(&mut reader).await;
-    session.end();
-    drop(session);
+    let end = served.end.clone();
+    let mut connection = Connection { served, answers, pending: HashMap::new(), tasks: JoinSet::new(), room };
+    let done = tokio::select! {
+        done = connection.run(&mut reader) => done,
+        _ = end.cancelled() => Err(Broken::Lost("its place was taken, or the server ends".into())),
+    };
+    // Nobody waits for anything any more; what is under way ends before the next connection begins.
+    connection.tasks.shutdown().await;
+    drop(connection);
     writing.abort();
     done
 }
 
-fn greet(export: &dyn Export, frame: &Frame) -> Result<(Served, Vec<u8>), String> {
-    let hello: Option<Hello> = postcard::from_bytes(&frame.message).ok().filter(|_| frame.kind == Kind::Hello);
-    let hello = hello.ok_or("this is a server of Tarn, and was not greeted as one")?;
+async fn greet(export: &dyn Export, frame: &Frame) -> Result<(Served, Vec<u8>), Refusal> {
+    let refused = |why: String| Refusal::Not(why);
+    let hello: Option<Hello> =
+        postcard::from_bytes(&frame.message).ok().filter(|_| frame.kind == Kind::Hello);
+    let hello =
+        hello.ok_or_else(|| refused("this is a server of Tarn, and was not greeted as one".into()))?;
     let (oldest, newest) = VERSIONS;
     let version = newest.min(hello.newest);
     if version < oldest.max(hello.oldest) {
-        return Err(format!(
+        return Err(refused(format!(
             "the server speaks versions {oldest} to {newest} of the protocol, the client {} to {}: bring the older of \
              the two up to date",
             hello.oldest, hello.newest
-        ));
+        )));
     }
-    let served = export.open(&hello)?;
-    let welcome = Welcome { version, info: served.mds.info(), pool: served.pool.clone() };
-    let welcome = postcard::to_stdvec(&welcome).map_err(|e| e.to_string())?;
+    let served = export.admit(&hello).await?;
+    let welcome = Welcome {
+        version,
+        instance: served.session.instance(),
+        known: served.known,
+        durable: served.session.durable(),
+        info: served.mds.info(),
+        pool: served.pool.clone(),
+    };
+    let welcome = postcard::to_stdvec(&welcome).map_err(|e| refused(e.to_string()))?;
     Ok((served, welcome))
 }
 
@@ -89,19 +143,20 @@ async fn heard<R: AsyncRead + Unpin>(reader: &mut Reader<R>) -> Result<Option<Fr
     Ok(frame.map_err(|_| Broken::Lost(format!("nothing was heard of it for {} s", SILENCE.as_secs())))??)
 }
 
-/// One client.
-struct Session {
+/// One client's connection.
+struct Connection {
     served: Served,
-    answers: mpsc::Sender<Answered>,
+    answers: mpsc::Sender<Answer>,
     /// Calls that wait for something.
     pending: HashMap<u64, AbortHandle>,
+    tasks: JoinSet<()>,
     room: Arc<Semaphore>,
 }
 
 /// An answer, and the room that its bulk bytes take until they are sent.
-struct Answered(Outgoing, Option<OwnedSemaphorePermit>);
+struct Answer(Outgoing, Option<OwnedSemaphorePermit>);
 
-impl Session {
+impl Connection {
     async fn run<R: AsyncRead + Unpin>(&mut self, reader: &mut Reader<R>) -> Result<(), Broken> {
         while let Some(frame) = heard(reader).await? {
             match frame.kind {
@@ -112,8 +167,9 @@ impl Session {
                     }
                 }
                 Kind::Ping => {
-                    let info = postcard::to_stdvec(&self.served.mds.info()).unwrap_or_default();
-                    self.answer(Outgoing::new(Kind::Pong, 0, info)).await?;
+                    let pong = Pong { info: self.served.mds.info(), durable: self.served.session.durable() };
+                    let pong = postcard::to_stdvec(&pong).unwrap_or_default();
+                    self.answer(Outgoing::new(Kind::Pong, 0, pong)).await?;
                 }
                 kind => return Err(Broken::Lost(format!("it sent a frame of kind {kind:?}"))),
             }
@@ -122,7 +178,7 @@ impl Session {
     }
 
     async fn answer(&self, frame: Outgoing) -> Result<(), Broken> {
-        let sent = timeout(SILENCE, self.answers.send(Answered(frame, None))).await;
+        let sent = timeout(SILENCE, self.answers.send(Answer(frame, None))).await;
         match sent {
             Ok(Ok(())) => Ok(()),
             _ => Err(Broken::Lost("it does not read its answers".into())),
@@ -131,8 +187,9 @@ impl Session {
 
     async fn call(&mut self, frame: Frame) -> Result<(), Broken> {
         let Frame { id, message, bulk, .. } = frame;
-        let message: Message = postcard::from_bytes(&message)
+        let Asked { answered: before, message } = postcard::from_bytes(&message)
             .map_err(|_| Broken::Lost("it made a call that cannot be understood".into()))?;
+        while self.tasks.try_join_next().is_some() {}
         if self.pending.len() >= CALLS {
             self.pending.retain(|_, call| !call.is_finished());
             if self.pending.len() >= CALLS {
@@ -142,27 +199,29 @@ impl Session {
         // Nothing more is read while there is no room for what was read.
         let held = take(&self.room, bulk.len() as u64).await;
         let wanted = message.wants();
-        match answer(&*self.served.mds, &*self.served.oss, message, bulk) {
-            Encoded::Ready(message) => self.answer(Outgoing::new(Kind::Answer, id, message)).await,
+        let request = Request::new(id, before, None);
+        let services =
+            Services { mds: &self.served.mds, oss: &*self.served.oss, session: &self.served.session };
+        match answer(&services, &request, message, bulk) {
+            Encoded::Ready(result) => {
+                let message = answered(request.trace(), &result);
+                self.answer(Outgoing::new(Kind::Answer, id, message)).await
+            }
             Encoded::Pending(future) => {
                 let (answers, room) = (self.answers.clone(), self.room.clone());
-                let call = tokio::spawn(async move {
+                let call = self.tasks.spawn(async move {
                     let wanted = take(&room, wanted).await;
-                    let (message, bulk) = future.await;
+                    let (result, bulk) = future.await;
                     drop(held);
+                    let message = answered(request.trace(), &result);
                     let frame = Outgoing { kind: Kind::Answer, id, message, bulk: vec![bulk] };
                     // Whoever does not read is found out by who sends next.
-                    let _ = answers.send(Answered(frame, wanted)).await;
+                    let _ = answers.send(Answer(frame, wanted)).await;
                 });
-                self.pending.insert(id, call.abort_handle());
+                self.pending.insert(id, call);
                 Ok(())
             }
         }
-    }
-
-    /// Nobody waits for anything any more.
-    fn end(&mut self) {
-        self.pending.drain().for_each(|(_, call)| call.abort());
     }
 }
 
@@ -175,11 +234,11 @@ async fn take(room: &Arc<Semaphore>, bytes: u64) -> Option<OwnedSemaphorePermit>
     room.clone().acquire_many_owned(pages).await.ok()
 }
 
-async fn write<W: AsyncWrite + Unpin>(mut writer: Writer<W>, mut outgoing: mpsc::Receiver<Answered>) {
-    while let Some(Answered(frame, _room)) = outgoing.recv().await {
+async fn write<W: AsyncWrite + Unpin>(mut writer: Writer<W>, mut outgoing: mpsc::Receiver<Answer>) {
+    while let Some(Answer(frame, _room)) = outgoing.recv().await {
         let mut sent = writer.send(&frame).await;
         while sent.is_ok()
-            && let Ok(Answered(frame, _room)) = outgoing.try_recv()
+            && let Ok(Answer(frame, _room)) = outgoing.try_recv()
         {
             sent = writer.send(&frame).await;
         }

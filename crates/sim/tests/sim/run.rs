@@ -188,6 +188,12 @@ impl Run {
                     return Ok(End::Remount);
                 }
                 16..21 if !self.chance.crash_is_set() => self.taken_over().await?,
+                21..29 if self.stack().is_remote() => {
+                    self.note("the connection is cut".into());
+                    self.chance.count("op cut");
+                    self.stack().cut();
+                }
+                29..35 if self.stack().is_remote() => self.restart_server().await?,
                 _ => {}
             }
             self.left -= 1;
@@ -280,6 +286,26 @@ impl Run {
         self.history.synced();
         let open = |_| false;
         self.history.forget_gone(open);
+        Ok(())
+    }
+
+    /// The client's server ends, and another takes its place: the client does not notice.
+    async fn restart_server(&mut self) -> Step {
+        self.note("the server is started anew".into());
+        self.chance.count("op restart");
+        self.stack().end_server();
+        let shape = self.shape.clone();
+        let mut tries = 0;
+        while let Err(error) = self.stack_mut().begin_server(&shape).await {
+            if tries > 40 {
+                return Err(format!("the server cannot be started anew: {error}").into());
+            }
+            tries += 1;
+            if tries > 20 {
+                self.disks.calm();
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
         Ok(())
     }
 
@@ -376,6 +402,10 @@ impl Run {
     pub fn stack(&self) -> &Stack {
         // Set by `enter` before anything else happens in a life.
         self.stack.as_ref().expect("a life has a stack")
+    }
+
+    fn stack_mut(&mut self) -> &mut Stack {
+        self.stack.as_mut().expect("a life has a stack")
     }
 
     pub fn note(&mut self, text: String) {

@@ -3,6 +3,8 @@
 use crate::chance::Chance;
 use crate::disk::{Disk, LATEST};
 use crate::host::SimClock;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +12,10 @@ use tarn_base::{ChecksumKind, Compression, DatasetId, FsError};
 use tarn_bucket::fault::{FaultBucket, Rates};
 use tarn_client::{Client, ClientOptions};
 use tarn_mdt::{Mdt, MdtOptions, Properties};
-use tarn_pool::{CreateSpec, HostId, ImportOptions, Pool};
-use tarn_proto::wire::{Connection, Export, Hello, Served, serve};
-use tarn_server::{LocalMds, LocalOss};
+use tarn_pool::{CreateSpec, HostId, ImportOptions, Pool, Reach};
+use tarn_proto::wire::{Dial, Export, Hello, Incoming, Link, Outward, Refusal, Served, serve};
+use tarn_server::{Exported, LocalMds};
+use tokio::task::AbortHandle;
 
 const NAME: &str = "tank";
 const DATASET: DatasetId = DatasetId(1);
@@ -108,6 +111,7 @@ pub struct Stack {
     pub mdt: Arc<Mdt>,
     pub client: Arc<Client>,
     pub clock: Arc<SimClock>,
+    far: Option<Far>,
 }
 
 /// The `n`th host of this process. Two processes that run one seed must not take each other's hosts for their own.
@@ -141,62 +145,160 @@ pub async fn import(disks: &Disks, on: u64, force: bool) -> tarn_pool::Result<Ar
     Pool::import(&disks.urls, Some(NAME), options).await
 }
 
-/// Gives whoever asks the one dataset there is.
-struct Server(Served);
+/// The server of a client that is at the other end of a stream. It may end, and another takes its place.
+struct Host {
+    /// None while it is down.
+    export: Mutex<Option<Arc<Exported>>>,
+    /// The connection that it serves.
+    serving: Mutex<Option<AbortHandle>>,
+}
 
-impl Export for Server {
-    fn open(&self, _: &Hello) -> Result<Served, String> {
-        Ok(self.0.clone())
+impl Host {
+    fn new(pool: &Arc<Pool>, mdt: &Arc<Mdt>) -> Arc<Host> {
+        let host = Arc::new(Host { export: Mutex::default(), serving: Mutex::default() });
+        host.begin(pool, mdt);
+        host
+    }
+
+    fn begin(&self, pool: &Arc<Pool>, mdt: &Arc<Mdt>) {
+        let export = Exported::new(NAME, pool.clone(), mdt.clone(), BTreeMap::new());
+        *self.export.lock() = Some(export);
+    }
+
+    fn end(&self) {
+        *self.export.lock() = None;
+        self.cut();
+    }
+
+    fn cut(&self) {
+        if let Some(serving) = self.serving.lock().take() {
+            serving.abort();
+        }
     }
 }
 
-/// A client with a wire between itself and the server. Its memory for records is as small as the pool's.
-async fn remote(mds: Arc<LocalMds>, pool: Arc<Pool>, options: ClientOptions) -> Result<Arc<Client>, FsError> {
+impl Export for Host {
+    fn admit<'a>(&'a self, hello: &'a Hello) -> BoxFuture<'a, Result<Served, Refusal>> {
+        let export = self.export.lock().clone();
+        let down = || Refusal::Not("the server is down".into());
+        Box::pin(async move { export.ok_or_else(down)?.admit(hello).await })
+    }
+}
+
+/// A way to a server in this process.
+struct Here(Arc<Host>);
+
+#[async_trait::async_trait]
+impl Dial for Here {
+    fn name(&self) -> String {
+        "here".into()
+    }
+
+    async fn dial(&self) -> std::io::Result<(Incoming, Outward)> {
+        let (here, there) = tokio::io::duplex(64 << 10);
+        let host = self.0.clone();
+        let serving = tokio::spawn(async move {
+            let (reader, writer) = tokio::io::split(there);
+            serve(&*host, reader, writer).await
+        });
+        *self.0.serving.lock() = Some(serving.abort_handle());
+        let (reader, writer) = tokio::io::split(here);
+        Ok((Box::new(reader), Box::new(writer)))
+    }
+}
+
+/// A client with a wire between itself and the server.
+#[derive(Clone)]
+struct Far {
+    host: Arc<Host>,
+    link: Arc<Link>,
+}
+
+/// Its memory for records is as small as the pool's.
+async fn remote(
+    mdt: &Arc<Mdt>,
+    pool: &Arc<Pool>,
+    options: ClientOptions,
+) -> Result<(Arc<Client>, Far), FsError> {
     let failed = |what: String| FsError::Io(what);
-    let (here, there) = tokio::io::duplex(64 << 10);
-    let invitation = pool.invitation(DATASET).map_err(|e| failed(e.to_string()))?;
-    let server = Server(Served { mds, oss: LocalOss::new(pool, DATASET), pool: invitation });
-    tokio::spawn(async move {
-        let (reader, writer) = tokio::io::split(there);
-        serve(&server, reader, writer).await
-    });
-    let (reader, writer) = tokio::io::split(here);
-    let connection = Connection::open(reader, writer, 1, NAME).await.map_err(|e| failed(e.to_string()))?;
-    let client = Client::remote(connection, 4 << 20, options).await;
-    Ok(client.map_err(|e| failed(e.to_string()))?.0)
+    let host = Host::new(pool, mdt);
+    // The client of the last life went down with its host.
+    let last = mdt.client().unwrap_or(0);
+    let export = host.export.lock().clone();
+    export.ok_or(FsError::NotFound)?.give_up().await?;
+    let dial = Box::new(Here(host.clone()));
+    let link = Link::open(dial, last + 1, NAME).await.map_err(|e| failed(e.to_string()))?;
+    let client = Client::remote(link.clone(), NAME, Reach::Host, 4 << 20, |_| options).await;
+    Ok((client.map_err(|e| failed(e.to_string()))?.0, Far { host, link }))
+}
+
+fn mdt_options(shape: &Shape, clock: &Arc<SimClock>) -> MdtOptions {
+    let properties = Properties {
+        record_size: shape.record_size,
+        compression: shape.compression,
+        checksum: shape.checksum,
+        atime: false,
+        ..Properties::default()
+    };
+    MdtOptions { properties, memory: 4 << 20, hash_bits: 8, ..MdtOptions::new(clock.clone()) }
 }
 
 impl Stack {
     /// Opens the dataset and puts a client on it.
     pub async fn open(pool: Arc<Pool>, shape: &Shape) -> Result<Stack, FsError> {
         let clock = Arc::new(SimClock::new());
-        let properties = Properties {
-            record_size: shape.record_size,
-            compression: shape.compression,
-            checksum: shape.checksum,
-            atime: false,
-            ..Properties::default()
-        };
-        let options =
-            MdtOptions { properties, memory: 4 << 20, hash_bits: 8, ..MdtOptions::new(clock.clone()) };
-        let mdt = Mdt::open(pool.clone(), DATASET, options).await?;
+        let mdt = Mdt::open(pool.clone(), DATASET, mdt_options(shape, &clock)).await?;
         let mut options = ClientOptions::new(tokio::runtime::Handle::current());
         options.dirty_max = shape.dirty_max;
         options.flush_age = shape.flush_age;
         options.prefetch_max = 128 << 10;
         options.told_of_forgetting = true;
         options.clock = clock.clone();
-        let mds = LocalMds::new(mdt.clone());
-        let client = match shape.remote {
-            true => remote(mds, pool.clone(), options).await?,
-            false => Client::new(mds, pool.clone(), options),
+        let (client, far) = match shape.remote {
+            true => {
+                let made = remote(&mdt, &pool, options).await;
+                let (client, far) = made.inspect_err(|_| mdt.abandon())?;
+                (client, Some(far))
+            }
+            false => (Client::new(LocalMds::new(mdt.clone()), pool.clone(), options), None),
         };
-        Ok(Stack { pool, mdt, client, clock })
+        Ok(Stack { pool, mdt, client, clock, far })
+    }
+
+    /// Breaks the client's connection, if it has one.
+    pub fn cut(&self) {
+        self.far.iter().for_each(|far| far.host.cut());
+    }
+
+    /// The client is at the other end of a stream.
+    pub fn is_remote(&self) -> bool {
+        self.far.is_some()
+    }
+
+    /// Ends the client's server, with all that is not durable.
+    pub fn end_server(&self) {
+        self.far.iter().for_each(|far| far.host.end());
+        self.mdt.abandon();
+    }
+
+    /// A server in its place.
+    pub async fn begin_server(&mut self, shape: &Shape) -> Result<(), FsError> {
+        self.mdt = Mdt::open(self.pool.clone(), DATASET, mdt_options(shape, &self.clock)).await?;
+        self.far.iter().for_each(|far| far.host.begin(&self.pool, &self.mdt));
+        Ok(())
     }
 
     /// Unmounts, as a daemon does that is asked to.
     pub async fn close(&self) -> Result<(), String> {
-        self.client.shutdown(|_| {}).await.map_err(|e| format!("unmount: {e}"))?;
+        if !self.far.as_ref().is_some_and(|far| far.link.closed()) {
+            self.client.shutdown(|_| {}).await.map_err(|e| format!("unmount: {e}"))?;
+        }
+        if let Some(far) = &self.far {
+            if far.link.unmade() > 0 {
+                return Err(format!("{} changes could not be made again", far.link.unmade()));
+            }
+            far.link.leave().await.map_err(|e| format!("leaving: {e}"))?;
+        }
         // A daemon does not wait: what arrives after its end is what `tarn check --repair` is for.
         tokio::time::sleep(LATEST).await;
         self.mdt.close().await.map_err(|e| format!("closing the dataset: {e}"))?;

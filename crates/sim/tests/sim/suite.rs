@@ -31,7 +31,7 @@ const FAULTS: [&str; 12] = [
     "crash_dropped",
     "crash_kept",
 ];
-const OPERATION_KINDS: [&str; 32] = [
+const OPERATION_KINDS: [&str; 34] = [
     "create",
     "mkdir",
     "mknod",
@@ -64,6 +64,8 @@ const OPERATION_KINDS: [&str; 32] = [
     "remount",
     "takeover",
     "unlink_open",
+    "cut",
+    "restart",
 ];
 
 /// What must have gone on in the background.
