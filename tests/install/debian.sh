@@ -20,6 +20,7 @@ if [ "${1:-}" != run ]; then
     need strace strace "tells what was synced, to lose the rest as a power loss does"
     need /usr/lib/python3/dist-packages/prometheus_client python3-prometheus-client "reads metrics as Prometheus does"
     need faketime faketime "sets a clock wrong"
+    need openssl openssl "makes certificates"
     need curl curl "asks servers whether they are up"
     need /etc/ssl/certs/ca-certificates.crt ca-certificates "lets tools be fetched by HTTPS"
 fi

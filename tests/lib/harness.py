@@ -69,6 +69,7 @@ ROWS = [
     ("terms", "storage classes, customers' keys, who pays, certificates and proxies"),
     ("renewal", "credentials that expire, a clock that is off, a store that asks to be asked less"),
     ("telemetry", "metrics, tarn stats, tarn cost, jobs"),
+    ("wire", "a dataset on another host"),
 ]
 
 
@@ -162,6 +163,10 @@ class Context:
                 pool.mount()
                 self._dir = pool.mnt
         return self._dir
+
+    def use(self, pool):
+        """The directory is that of a pool which the test has made itself."""
+        self._dir = pool.mnt
 
     def run(self, *command, limit=600, check=True, quiet=False, **kw):
         """Runs a command; its output goes to the log, and comes back as text. Lists and words may be mixed."""

@@ -105,6 +105,8 @@ class World:
         self.root = root
         self.host = Host(os.path.join(root, "state"))
         self.pools, self.servers = [], []
+        # What pools are made as: far.FarPool, where another host is to mount them.
+        self.pool_class = Pool
 
     def path(self, *parts):
         return os.path.join(self.root, *parts)
@@ -120,7 +122,7 @@ class World:
         """Creates a pool on `buckets` (a number of new directories, or a list of paths and URLs). `options` are
         words for `tarn pool create`, such as ["-o", "rewind=0"]."""
         vdevs = self.buckets(buckets) if isinstance(buckets, int) else list(buckets)
-        pool = Pool(self, host or self.host, name, vdevs)
+        pool = self.pool_class(self, host or self.host, name, vdevs)
         pool.host.tarn("pool", "create", *options, name, *vdevs)
         self.pools.append(pool)
         return pool

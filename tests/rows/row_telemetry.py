@@ -325,9 +325,9 @@ def jobs(t):
         jobs = json.loads(pool.host.tarn("stats", "--raw", "tank", quiet=True).stdout)["jobs"]
         return {job["name"]: job for job in jobs}
 
-    pool.mount()
+    pool.mount("-o", "jobid=comm.uid")
     run_as("writer", "w", pool.mnt, count)
-    pool.remount_cold()
+    pool.remount_cold("-o", "jobid=comm.uid")
     run_as("reader", "r", pool.mnt, count)
     run_as("writer", "w", pool.mnt, 3)
     sync_all(pool.mnt)

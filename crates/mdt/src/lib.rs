@@ -50,8 +50,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::{
-    Answer, ChecksumKind, Clock, Compression, DatasetId, FsError, Histogram, HistogramStats, Ino, Request, Trace,
-    Txg, VdevId,
+    Answer, ChecksumKind, Clock, Compression, DatasetId, FsError, Histogram, HistogramStats, Ino, Request,
+    Trace, Txg, VdevId,
 };
 use tarn_pool::Pool;
 use tokio_util::sync::CancellationToken;

@@ -38,6 +38,7 @@ pub enum Verb {
     Mount(verbs::mount::Args),
     #[command(visible_alias = "unmount")]
     Umount(verbs::umount::Args),
+    Serve(verbs::serve::Args),
     Check(verbs::check::Args),
     Stats(verbs::stats::Args),
     Cost(verbs::cost::Args),
@@ -63,6 +64,7 @@ impl Verb {
             Verb::Bucket(verb) => verb.run(&context()?),
             Verb::Mount(args) => args.run(&context()?),
             Verb::Umount(args) => args.run(&context()?),
+            Verb::Serve(args) => args.run(&context()?),
             Verb::Check(args) => args.run(&context()?),
             Verb::Stats(args) => args.run(&context()?),
             Verb::Cost(args) => args.run(&context()?),
@@ -75,6 +77,7 @@ impl Verb {
         match self {
             Verb::Node(_) => true,
             Verb::Mount(args) => args.foreground,
+            Verb::Serve(args) => args.foreground,
             _ => false,
         }
     }
@@ -143,6 +146,12 @@ mod tests {
             "tarn bucket check --json s3://b/p",
             "tarn mount -f -o ro,allow_other tank/a /mnt",
             "tarn umount -f /mnt",
+            "tarn mount -o ca=ca.pem server:/tank/a /mnt",
+            "tarn serve tank",
+            "tarn serve --listen 0.0.0.0:9000 --cert c.pem --key c.key --client-ca ca.pem tank",
+            "tarn serve --stop tank",
+            "tarn serve --list --json tank",
+            "tarn serve --give-up tank/a",
             "tarn unmount tank/a",
             "tarn check --data tank --json",
             "tarn stats tank",

@@ -2,7 +2,7 @@
 
 use crate::control::report::{DatasetReport, PoolReport};
 use crate::control::{self, Call, Door, Reply, Request};
-use crate::node::{Node, Settings};
+use crate::node::{Node, Origin, Settings};
 use crate::progress::{Screen, Sink};
 use crate::state::StateDir;
 use anyhow::{Result, bail};
@@ -45,7 +45,8 @@ impl Context {
                     None => continue,
                 },
                 Door::Own(lock) => {
-                    let node = Node::open(&self.state, known, lock, Settings::for_command()).await?;
+                    let node =
+                        Node::open(&self.state, Origin::Own(known), lock, Settings::for_command()).await?;
                     return carry_out(node, &call, &self.screen).await;
                 }
             }

@@ -7,6 +7,7 @@
 //! - `wiring`: the only place that puts pool, metadata target, server, client and FUSE together.
 //! - `properties`, `names`, `size`, `table`, `progress`, `moment`: words and figures as zpool and zfs show them.
 
+mod address;
 mod cli;
 mod context;
 mod control;

@@ -32,7 +32,7 @@ const IGNORED: &[&str] = &[
 
 const KNOWN: &str = "ro, allow_other, noatime, atime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec, \
                      read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, metrics=[ADDRESS:]PORT, \
-                     jobid=off|comm.uid|env:NAME|cgroup|TEXT, nonempty";
+                     jobid=off|comm.uid|env:NAME|cgroup|TEXT, nonempty, buckets=own|server, ca=FILE, cert=FILE, key=FILE";
 
 /// A size of fewer bytes was meant in another unit.
 pub const SIZE_MIN: u64 = 4096;
@@ -48,6 +48,9 @@ pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
                 usage(format!("mount option '{option}': write {name}=SIZE with its unit, as in {name}=64M"))
             })
         };
+        // A process of its own opens it, in another directory.
+        let file =
+            || std::path::absolute(value.unwrap_or_default()).map_err(|e| usage(format!("{option}: {e}")));
         match (name, value) {
             ("ro", None) => out.read_only = true,
             ("rw", None) => out.read_only = false,
@@ -72,6 +75,11 @@ pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
                 out.job_id = Some(how.to_string());
             }
             ("metrics", Some(at)) => out.metrics = Some(telemetry::address(at)?),
+            ("buckets", Some("own")) => out.through_server = false,
+            ("buckets", Some("server")) => out.through_server = true,
+            ("ca", Some(_)) => out.certificates.ca = Some(file()?),
+            ("cert", Some(_)) => out.certificates.cert = Some(file()?),
+            ("key", Some(_)) => out.certificates.key = Some(file()?),
             _ if name.starts_with("x-") || name.starts_with("comment") || IGNORED.contains(&name) => {}
             _ if sloppy => {}
             _ => return Err(usage(format!("mount option '{option}' is unknown: there are {KNOWN}"))),

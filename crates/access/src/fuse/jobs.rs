@@ -26,9 +26,9 @@ const PROC_MAX: usize = 256 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JobId {
     /// Not at all.
+    #[default]
     Off,
     /// By the program and its user: `rsync.1000`.
-    #[default]
     CommUid,
     /// By a variable of the process's environment; as by `CommUid` where it is not set.
     Env(String),

@@ -11,14 +11,15 @@ pub use client::{Door, Reach, ask, find, follow, wait_released};
 
 use crate::progress::Progress;
 use crate::telemetry::Sample;
-use report::{CheckReport, DatasetReport, HistoryEntry, MountReport, PoolReport};
+use crate::wiring::Certificates;
+use report::{CheckReport, DatasetReport, DoorReport, HistoryEntry, MountReport, PoolReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Both ends must be of the same version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A request with what the node must know of its sender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -110,6 +111,15 @@ pub enum Request {
         what: Unmount,
         force: bool,
     },
+    /// Serves datasets to clients on other hosts: [`Reply::Serving`].
+    Serve(ServeRequest),
+    StopServing,
+    /// Takes a dataset away from a client on another host.
+    GiveUpClient {
+        dataset: String,
+    },
+    /// Where datasets are served, and who has them: [`Reply::Door`].
+    Door,
     /// [`Reply::Check`].
     Check {
         dataset: Option<String>,
@@ -125,6 +135,13 @@ pub enum Unmount {
     Dir(PathBuf),
     Dataset(String),
     All,
+}
+
+/// How to serve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServeRequest {
+    pub listen: SocketAddr,
+    pub certificates: Certificates,
 }
 
 /// How a mount shall behave.
@@ -151,6 +168,10 @@ pub struct MountRequest {
     pub job_id: Option<String>,
     /// Mount over a directory that is not empty.
     pub overlay: bool,
+    /// For a dataset that another host serves.
+    pub certificates: Certificates,
+    /// Bytes go by way of that host, even if the buckets could be reached.
+    pub through_server: bool,
 }
 
 impl MountRequest {
@@ -215,5 +236,11 @@ pub enum Reply {
     Mounts(Vec<MountReport>),
     Destroyed(Vec<String>),
     Check(CheckReport),
+    /// Done, and what the administrator should know of it.
+    Serving {
+        at: SocketAddr,
+        cautions: Vec<String>,
+    },
+    Door(Option<DoorReport>),
     Stats(Box<Sample>),
 }

@@ -1,6 +1,7 @@
 //! What a node tells of its pool: plain values that both ends share.
 
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use tarn_pool::DatasetConfig;
 
@@ -138,4 +139,19 @@ pub struct CheckedDataset {
     pub problems: Vec<String>,
     /// Leaked segments that were freed; they are not among the problems.
     pub freed: u64,
+}
+
+/// Where datasets are served to clients on other hosts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DoorReport {
+    pub at: SocketAddr,
+    pub tls: bool,
+    pub visitors: Vec<VisitorReport>,
+}
+
+/// A client on another host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VisitorReport {
+    pub dataset: String,
+    pub connected: bool,
 }

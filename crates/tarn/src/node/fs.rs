@@ -129,6 +129,9 @@ impl Node {
             return Ok(Reply::Destroyed(doomed));
         }
         for name in &doomed {
+            self.refuse_taken(&self.row(name)?)?;
+        }
+        for name in &doomed {
             let row = self.row(name)?;
             if let Some(dir) = self.mounted_at(name) {
                 let mount = vec![MountReport { dataset: name.clone(), dir }];
@@ -197,6 +200,9 @@ impl Node {
         }
         if is_within(to, from) {
             bail!("cannot rename '{from}': '{to}' lies below it");
+        }
+        for row in self.rows().iter().filter(|row| is_within(&row.name, from)) {
+            self.refuse_taken(row)?;
         }
         let new = self.missing_above(to);
         if !new.is_empty() && !parents {

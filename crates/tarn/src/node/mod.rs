@@ -25,13 +25,15 @@ mod open;
 mod place;
 mod pool;
 mod remount;
+mod serve;
 pub mod start;
 pub mod takeover;
 mod telemetry;
 
 pub use memory::{Memory, Part};
 
-use crate::control::{Call, Reply, Request, VERSION};
+use crate::address::Address;
+use crate::control::{Call, MountRequest, Reply, Request, VERSION};
 use crate::error::Closing;
 use crate::progress::Sink;
 use crate::state::{KnownPool, PoolLock, StateDir};
@@ -74,8 +76,29 @@ pub enum Phase {
     Closed,
 }
 
+/// Where a node has its pool from.
+pub enum Origin {
+    /// A pool of this host.
+    Own(KnownPool),
+    /// One dataset of a pool that another host serves.
+    Server(Address, Box<MountRequest>),
+}
+
+impl Origin {
+    /// A name for the lock, the socket and the log.
+    pub fn key(&self) -> String {
+        match self {
+            Origin::Own(known) => known.name.clone(),
+            Origin::Server(address, _) => address.key(),
+        }
+    }
+}
+
 pub struct Node {
+    /// As people call what it has open.
     name: String,
+    /// The host that serves it, if this one does not have the pool.
+    server: Option<Address>,
     state: StateDir,
     pool: Arc<Pool>,
     settings: Settings,
@@ -83,6 +106,8 @@ pub struct Node {
     admin: tokio::sync::Mutex<()>,
     open: Mutex<BTreeMap<DatasetId, Arc<Dataset>>>,
     mounts: Mutex<Vec<mounts::Mount>>,
+    /// Where clients on other hosts come in.
+    door: Mutex<Option<serve::OpenDoor>>,
     phase: watch::Sender<Phase>,
     /// How far flushing has come at the end, for those who wait for it.
     closing: answer::Latest,
@@ -99,24 +124,39 @@ pub fn host(state: &StateDir) -> Result<HostId> {
 }
 
 impl Node {
-    /// Opens a pool that is known here. `lock` is the right to do so.
+    /// Opens a pool. `lock` is the right to do so.
     pub async fn open(
         state: &StateDir,
-        known: KnownPool,
+        origin: Origin,
         lock: PoolLock,
         settings: Settings,
     ) -> Result<Arc<Node>> {
-        let pool = wiring::open_pool(&known, host(state)?, &settings.memory).await?;
-        let name = pool.config().name.clone();
+        let mut open = BTreeMap::new();
+        let (pool, name, server) = match origin {
+            Origin::Own(known) => {
+                let pool = wiring::open_pool(&known, host(state)?, &settings.memory).await?;
+                let name = pool.config().name.clone();
+                (pool, name, None)
+            }
+            Origin::Server(address, request) => {
+                let dataset = Dataset::visit(&address, &request, &settings.memory).await;
+                let dataset = dataset.with_context(|| format!("cannot have '{address}'"))?;
+                let pool = dataset.pool().clone();
+                open.insert(dataset.id(), dataset);
+                (pool, address.to_string(), Some(address))
+            }
+        };
         Ok(Arc::new(Node {
             name,
+            server,
             state: state.clone(),
             pool,
             settings,
             opened: std::time::Instant::now(),
             admin: tokio::sync::Mutex::default(),
-            open: Mutex::default(),
+            open: Mutex::new(open),
             mounts: Mutex::default(),
+            door: Mutex::default(),
             phase: watch::Sender::new(Phase::Serving),
             closing: answer::Latest::default(),
             metrics: Mutex::default(),
@@ -154,6 +194,16 @@ impl Node {
     }
 
     async fn dispatch(self: &Arc<Self>, call: &Call, uid: u32, sink: &dyn Sink) -> Result<Reply> {
+        if let Some(address) = &self.server {
+            use Request::{Datasets, Mount, Mounts, Pool, Stats, Unmount};
+            let here = matches!(
+                call.request,
+                Pool | Datasets { .. } | Mounts | Stats | Mount { .. } | Unmount { .. }
+            );
+            if !here {
+                bail!("'{address}' is served by another host: do that there");
+            }
+        }
         match call.request.clone() {
             Request::Pool => self.report().await,
             Request::Datasets { usage } => self.datasets(usage).await,
@@ -179,6 +229,10 @@ impl Node {
             Request::Mount { dataset, dir, options } => self.mount_at(&dataset, dir, options).await,
             Request::MountOwn { dataset, options } => self.mount_own(dataset.as_deref(), options).await,
             Request::Unmount { what, force } => self.unmount(what, force, sink).await,
+            Request::Serve(request) => self.serve(request).await,
+            Request::StopServing => self.stop_serving().await,
+            Request::GiveUpClient { dataset } => self.give_up_client(&dataset).await,
+            Request::Door => Ok(Reply::Door(self.door_report())),
             Request::Check { dataset, data, repair } => {
                 self.check(dataset.as_deref(), crate::wiring::Checking { data, repair }, sink).await
             }
@@ -200,9 +254,9 @@ impl Node {
         }
     }
 
-    /// Lets a daemon close if nothing is mounted any more; called with `admin` held.
+    /// Lets a daemon close if nothing is mounted or served any more; called with `admin` held.
     fn close_if_idle(&self) {
-        if self.settings.daemon && self.mounts.lock().is_empty() {
+        if self.settings.daemon && self.mounts.lock().is_empty() && self.door.lock().is_none() {
             self.begin_closing();
         }
     }
@@ -218,9 +272,15 @@ impl Node {
         });
     }
 
-    /// From now on nothing waits for a bucket that fails.
+    /// The host that serves what is open here does not answer.
+    fn server_is_away(&self) -> bool {
+        self.open.lock().values().any(|dataset| dataset.server_is_away())
+    }
+
+    /// From now on nothing waits for a bucket that fails, or for a server that is away.
     fn give_up(&self) {
         self.pool.give_up();
+        self.open.lock().values().for_each(|dataset| dataset.give_up_server());
     }
 
     /// The pool was exported or destroyed: there is nothing left to close.
@@ -237,6 +297,7 @@ impl Node {
         if *self.phase.borrow() == Phase::Closed {
             return Ok(());
         }
+        self.close_door().await;
         result = result.and(self.unmount_everything(sink).await);
         let datasets: Vec<Arc<Dataset>> = std::mem::take(&mut *self.open.lock()).into_values().collect();
         for dataset in datasets {

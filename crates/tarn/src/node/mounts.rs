@@ -168,6 +168,7 @@ impl Node {
         // It may lie in a file system that is slow, or in one of our own.
         tokio::task::spawn_blocking(move || takeover::make_dir(&at)).await??;
         let dataset = self.dataset(row).await?;
+        self.refuse_taken(row)?;
         let mut values = properties::effective_all(&self.rows(), &row.name);
         options.lay_over(&mut values);
         dataset.set_properties(&values)?;
@@ -247,9 +248,10 @@ impl Node {
         sink: &dyn Sink,
     ) -> Result<Reply> {
         let chosen = self.mounts_of(&what)?;
-        if force && chosen.len() == self.mounts.lock().len() && self.pool.suspended().is_some() {
+        let waits = self.pool.suspended().is_some() || self.server_is_away();
+        if force && chosen.len() == self.mounts.lock().len() && waits {
             // Nobody is left for whom it would be worth waiting.
-            self.pool.give_up();
+            self.give_up();
         }
         let flushed = self.flush_mounts(&chosen, force, sink).await;
         flushed.context("nothing was unmounted: try again, or use -f to drop what cannot be written")?;

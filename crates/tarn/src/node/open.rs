@@ -5,7 +5,7 @@ use crate::control::Reply;
 use crate::control::report::{DatasetReport, Usage};
 use crate::properties;
 use crate::wiring::{self, Budget, Dataset};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tarn_pool::DatasetConfig;
@@ -54,6 +54,10 @@ impl Node {
         if self.mounted_at(&row.name).is_some() {
             return Ok(());
         }
+        if self.door.lock().is_some() && self.open.lock().get(&row.id).is_some_and(|dataset| dataset.taken())
+        {
+            return Ok(());
+        }
         let Some(dataset) = self.open.lock().remove(&row.id) else { return Ok(()) };
         if let Err(e) = dataset.close(sink).await {
             // What could not be written is still in its memory: keep it, so that it can be tried again.
@@ -61,6 +65,17 @@ impl Node {
             return Err(e.context(format!("'{}' could not be written to its buckets", row.name)));
         }
         Ok(())
+    }
+
+    /// Fails if a client on another host has the dataset.
+    pub(super) fn refuse_taken(&self, row: &DatasetConfig) -> Result<()> {
+        match self.open.lock().get(&row.id) {
+            Some(dataset) if dataset.taken() => bail!(
+                "a client on another host has '{0}': unmount it there, or use 'tarn serve --give-up {0}'",
+                row.name
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// The values that hold for a dataset: its properties, and above them what its mount was asked to do.
@@ -103,11 +118,11 @@ impl Node {
     async fn usage(&self, row: &DatasetConfig, pool_free: u64) -> Result<Usage> {
         let open = self.open.lock().get(&row.id).cloned();
         if let Some(open) = open {
-            return Ok(open.usage(pool_free));
+            return open.usage(pool_free).await;
         }
         let _admin = self.admin.lock().await;
         self.check_serving()?;
-        let usage = self.dataset(row).await?.usage(pool_free);
+        let usage = self.dataset(row).await?.usage(pool_free).await?;
         self.close_unmounted(row, &crate::progress::Silent).await?;
         Ok(usage)
     }

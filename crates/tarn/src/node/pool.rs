@@ -73,6 +73,7 @@ impl Node {
         let _admin = self.admin.lock().await;
         self.check_serving()?;
         self.refuse_mounted("export", force)?;
+        self.close_door().await;
         self.unmount_all(self.mount_reports(), force, sink).await?;
         self.close_datasets(sink).await?;
         self.log(call, uid).await;
@@ -85,6 +86,7 @@ impl Node {
         let _admin = self.admin.lock().await;
         self.check_serving()?;
         self.refuse_mounted("destroy", force)?;
+        self.close_door().await;
         self.unmount_all(self.mount_reports(), force, sink).await?;
         self.close_datasets(sink).await?;
         wiring::destroy_pool(&self.pool).await.with_context(|| format!("cannot destroy '{}'", self.name))?;
@@ -93,6 +95,13 @@ impl Node {
     }
 
     fn refuse_mounted(&self, what: &str, force: bool) -> Result<()> {
+        if let Some(door) = self.door_report().filter(|_| !force) {
+            bail!(
+                "cannot {what} '{0}': it is served at {1}; use 'tarn serve --stop {0}', or -f",
+                self.name,
+                door.at
+            );
+        }
         match self.mount_reports().first() {
             Some(mount) if !force => bail!(
                 "cannot {what} '{}': '{}' is mounted at {}; unmount it, or use -f",

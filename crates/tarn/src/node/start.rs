@@ -7,11 +7,12 @@
 
 use super::answer::{Latest, answer};
 use super::daemon::{Listener, Signals, serve};
-use super::{Node, Settings};
+use super::{Node, Origin, Settings};
+use crate::address::Address;
 use crate::context::Context;
 use crate::control::{self, Call, Door, Reply, Request, wire};
 use crate::progress::Sink;
-use crate::state::{KnownPool, PoolLock};
+use crate::state::PoolLock;
 use anyhow::{Context as _, Result, bail};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -24,10 +25,20 @@ use std::time::Duration;
 use tokio::io::BufReader;
 use tokio::net::unix::pipe;
 
+/// Where a node of this name has its pool from: its first request may name a server.
+fn origin(context: &Context, name: &str, first: &Request) -> Result<Origin> {
+    if let Request::Mount { dataset, options, .. } = first
+        && let Some(address) = Address::parse(dataset)
+    {
+        return Ok(Origin::Server(address?, Box::new(options.clone())));
+    }
+    Ok(Origin::Own(context.state.pool(name)?))
+}
+
 /// Has a daemon carry out `request`, and starts one if there is none.
 pub fn ask_daemon(context: &Context, pool: &str, request: Request, memory: Option<u64>) -> Result<Reply> {
     let result = context.block_on(async {
-        context.state.pool(pool)?;
+        origin(context, pool, &request)?;
         let call = Call::new(&context.command, request);
         loop {
             let reply = match control::find(&context.state, pool).await? {
@@ -125,11 +136,11 @@ pub fn child(context: &Context, pool: &str, lock_fd: RawFd, memory: Option<u64>)
         let (mut first, mut answers) = standard_pipes()?;
         let call = wire::read::<Call>(&mut first, wire::REQUEST_MAX, Duration::from_secs(10)).await?;
         let call = call.context("no first request")?;
-        let known = context.state.pool(pool)?;
+        let origin = origin(context, pool, &call.request)?;
         let latest = Latest::default();
         let mut opened = None;
         let begun = answer(&mut answers, &latest, async {
-            let (node, listener, reply) = begin(context, known, lock, &call, memory, &latest).await?;
+            let (node, listener, reply) = begin(context, origin, lock, &call, memory, &latest).await?;
             opened = Some((node, listener));
             Ok(reply)
         });
@@ -145,16 +156,16 @@ pub fn child(context: &Context, pool: &str, lock_fd: RawFd, memory: Option<u64>)
 /// Opens the pool, listens, and carries out the first request; undoes it all when that fails.
 async fn begin(
     context: &Context,
-    known: KnownPool,
+    origin: Origin,
     lock: PoolLock,
     call: &Call,
     memory: Option<u64>,
     sink: &dyn Sink,
 ) -> Result<(Arc<Node>, Listener, Reply)> {
-    let name = known.name.clone();
-    let node = Node::open(&context.state, known, lock, Settings::for_daemon(memory)).await?;
+    let key = origin.key();
+    let node = Node::open(&context.state, origin, lock, Settings::for_daemon(memory)).await?;
     let begun = async {
-        let listener = Listener::bind(&context.state, &name)?;
+        let listener = Listener::bind(&context.state, &key)?;
         let reply = node.handle(call, nix::unistd::getuid().as_raw(), sink).await?;
         Ok((listener, reply))
     };
@@ -183,7 +194,8 @@ fn standard_pipes() -> Result<(BufReader<pipe::Receiver>, pipe::Sender)> {
 /// Runs a node in this process until its last mount is gone, or a signal comes.
 pub fn foreground(context: &Context, pool: &str, first: Option<Request>, memory: Option<u64>) -> Result<u8> {
     context.block_on(async {
-        let known = context.state.pool(pool)?;
+        let first = first.unwrap_or(Request::Mounts);
+        let origin = origin(context, pool, &first)?;
         let signals = Signals::catch()?;
         let lock = loop {
             match control::find(&context.state, pool).await? {
@@ -196,8 +208,8 @@ pub fn foreground(context: &Context, pool: &str, first: Option<Request>, memory:
                 }
             }
         };
-        let call = Call::new(&context.command, first.unwrap_or(Request::Mounts));
-        let begun = begin(context, known, lock, &call, memory, &context.screen).await;
+        let call = Call::new(&context.command, first);
+        let begun = begin(context, origin, lock, &call, memory, &context.screen).await;
         context.screen.clear();
         let (node, listener, _) = begun?;
         tell_systemd();

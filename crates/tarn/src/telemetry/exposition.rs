@@ -277,6 +277,15 @@ fn by_dataset<'a, T>(sample: &'a Sample, value: impl Fn(&'a super::DatasetSample
     rows.collect()
 }
 
+/// For datasets whose metadata target is here.
+fn by_target<'a, T>(sample: &'a Sample, value: impl Fn(&'a super::TargetSample) -> T) -> Rows<T> {
+    let rows = sample.datasets.iter().filter_map(|(name, dataset)| {
+        let target = dataset.target.as_ref()?;
+        Some((vec![("dataset", name.clone())], value(target)))
+    });
+    rows.collect()
+}
+
 fn arc(page: &mut Page, sample: &Sample) -> Result<(), Error> {
     page.gauge("arc", BYTES, "Records in memory", one(sample.arc.arc))?;
     page.gauge("arc_limit", BYTES, "Most that there may be", one(sample.arc.arc_max))?;
@@ -321,53 +330,53 @@ fn client(page: &mut Page, sample: &Sample) -> Result<(), Error> {
 }
 
 fn txg(page: &mut Page, sample: &Sample) -> Result<(), Error> {
-    page.gauge("txg_number", None, "The open transaction group", by_dataset(sample, |d| d.mdt.txg))?;
-    page.gauge("txg_durable_number", None, "The last durable one", by_dataset(sample, |d| d.mdt.durable))?;
+    page.gauge("txg_number", None, "The open transaction group", by_target(sample, |t| t.mdt.txg))?;
+    page.gauge("txg_durable_number", None, "The last durable one", by_target(sample, |t| t.mdt.durable))?;
     page.gauge(
         "txg_open_rows",
         None,
         "Rows changed in the open one",
-        by_dataset(sample, |d| d.mdt.open_rows),
+        by_target(sample, |t| t.mdt.open_rows),
     )?;
-    page.gauge("txg_open", BYTES, "Memory that they take", by_dataset(sample, |d| d.mdt.open_bytes))?;
-    page.counter("txg_syncs", None, "Transaction groups made durable", by_dataset(sample, |d| d.mdt.txgs))?;
-    page.counter("txg_rows", None, "Rows in them", by_dataset(sample, |d| d.mdt.rows_synced))?;
-    page.counter("txg", BYTES, "Bytes of rows in them", by_dataset(sample, |d| d.mdt.bytes_synced))?;
+    page.gauge("txg_open", BYTES, "Memory that they take", by_target(sample, |t| t.mdt.open_bytes))?;
+    page.counter("txg_syncs", None, "Transaction groups made durable", by_target(sample, |t| t.mdt.txgs))?;
+    page.counter("txg_rows", None, "Rows in them", by_target(sample, |t| t.mdt.rows_synced))?;
+    page.counter("txg", BYTES, "Bytes of rows in them", by_target(sample, |t| t.mdt.bytes_synced))?;
     page.counter(
         "txg_retries",
         None,
         "Attempts to make one durable that failed",
-        by_dataset(sample, |d| d.mdt.txg_retries),
+        by_target(sample, |t| t.mdt.txg_retries),
     )?;
-    let times = by_dataset(sample, |d| &d.mdt.txg_sync);
+    let times = by_target(sample, |t| &t.mdt.txg_sync);
     page.times("txg_sync", "From a transaction group's closing until it was durable", REQUEST_BOUNDS, times)
 }
 
 fn datasets(page: &mut Page, sample: &Sample) -> Result<(), Error> {
-    page.gauge("dataset_live", BYTES, "Bytes of live records", by_dataset(sample, |d| d.usage.live))?;
-    let stored = by_dataset(sample, |d| d.usage.stored);
+    page.gauge("dataset_live", BYTES, "Bytes of live records", by_target(sample, |t| t.usage.live))?;
+    let stored = by_target(sample, |t| t.usage.stored);
     page.gauge("dataset_stored", BYTES, "Bytes of records in all segments, dead ones included", stored)?;
-    page.gauge("dataset_inodes", None, "Inodes", by_dataset(sample, |d| d.usage.inodes))?;
-    let ready = by_dataset(sample, |d| d.mdt.ready);
+    page.gauge("dataset_inodes", None, "Inodes", by_target(sample, |t| t.usage.inodes))?;
+    let ready = by_target(sample, |t| t.mdt.ready);
     page.counter("metadata_ready", None, "Calls on metadata answered from memory", ready)?;
-    let pending = by_dataset(sample, |d| d.mdt.pending);
+    let pending = by_target(sample, |t| t.mdt.pending);
     page.counter("metadata_waited", None, "Calls on metadata that had to wait", pending)?;
-    let reads = by_dataset(sample, |d| d.mdt.database_reads);
+    let reads = by_target(sample, |t| t.mdt.database_reads);
     page.counter("metadata_database_reads", None, "Gets and scans of the database", reads)?;
-    let deleted = by_dataset(sample, |d| d.mdt.segments_deleted);
+    let deleted = by_target(sample, |t| t.mdt.segments_deleted);
     page.counter(
         "segments_deleted",
         None,
         "Segments that nothing pointed to and that were deleted",
         deleted,
     )?;
-    let compacted = by_dataset(sample, |d| d.mdt.segments_compacted);
+    let compacted = by_target(sample, |t| t.mdt.segments_compacted);
     page.counter("segments_compacted", None, "Segments whose live records were moved", compacted)?;
     page.counter(
         "compacted",
         BYTES,
         "Bytes of records that were moved",
-        by_dataset(sample, |d| d.mdt.bytes_compacted),
+        by_target(sample, |t| t.mdt.bytes_compacted),
     )
 }
 

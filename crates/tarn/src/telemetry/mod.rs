@@ -9,4 +9,4 @@ mod sample;
 
 pub use endpoint::{Endpoint, address};
 pub use exposition::{CONTENT_TYPE, exposition};
-pub use sample::{DatasetSample, MemorySample, Sample};
+pub use sample::{DatasetSample, LinkSample, MemorySample, Sample, TargetSample};

@@ -27,12 +27,33 @@ pub struct Sample {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DatasetSample {
     pub client: ClientStats,
-    pub mdt: tarn_mdt::Stats,
-    pub usage: tarn_mdt::Usage,
+    /// Its metadata target, if that is here.
+    #[serde(flatten)]
+    pub target: Option<TargetSample>,
+    /// The link to the host that serves it, if it is another's.
+    pub link: Option<LinkSample>,
     /// Most bytes of dirty data.
     pub dirty_max: u64,
     /// What the kernel asked, where it is mounted.
     pub fuse: Option<FuseStats>,
+}
+
+/// A dataset's metadata target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TargetSample {
+    pub mdt: tarn_mdt::Stats,
+    pub usage: tarn_mdt::Usage,
+}
+
+/// The link to the host that serves a dataset.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LinkSample {
+    /// How often a connection was made.
+    pub connections: u64,
+    /// Why there is none.
+    pub lost: Option<String>,
+    /// Changes that the server had lost and that could not be made again.
+    pub unmade: u64,
 }
 
 /// Memory of the whole process, in bytes.

@@ -12,6 +12,7 @@ pub mod node;
 #[cfg(debug_assertions)]
 pub mod points;
 pub mod pool;
+pub mod serve;
 pub mod stats;
 pub mod umount;
 pub mod version;

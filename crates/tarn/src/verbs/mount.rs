@@ -1,3 +1,4 @@
+use crate::address::Address;
 use crate::context::Context;
 use crate::control::Request;
 use crate::node::start;
@@ -13,13 +14,19 @@ the journal under systemd. Datasets below, whose mountpoint is inherited, are mo
 
 Options (-o): ro, allow_other, noatime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec,
 read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, metrics=[ADDRESS:]PORT (for Prometheus; on the loopback unless an
-address is given), jobid=off|comm.uid|env:NAME|cgroup|TEXT (how tarn stats --jobs tells jobs apart; comm.uid if not given),
+address is given), jobid=off|comm.uid|env:NAME|cgroup|TEXT (how tarn stats --jobs tells jobs apart; off if not given),
 nonempty. What fstab adds for others (defaults, _netdev, nofail,
 x-...) is passed over.
+
+HOST:/DATASET (HOST:PORT:/DATASET) is a dataset that 'tarn serve' serves on another host. With ca=FILE it is reached over
+TLS, and the server must have a certificate that is signed by one of these; cert=FILE and key=FILE are ours. Buckets on the
+network that this host has credentials for are read and written without the server (buckets=own); buckets=server lets
+all bytes go by way of it. While the server is away calls wait, and go on when it is back.
 
 Example:
   tarn mount tank /mnt
   tarn mount -o ro,read_ahead=8M tank/home /home
+  tarn mount -o ca=/etc/tarn/ca.pem server:/tank/home /home
   tarn mount -o metrics=9123 tank /mnt            then http://127.0.0.1:9123/metrics")]
 pub struct Args {
     /// Stay in the foreground, and log to standard error
@@ -34,7 +41,8 @@ pub struct Args {
     /// Pass over unknown options
     #[arg(long, hide = true)]
     sloppy: bool,
-    /// POOL or POOL/DATASET
+    /// POOL or POOL/DATASET; of another host, which serves it, HOST:/POOL/DATASET
+    #[arg(value_name = "[HOST:/]DATASET")]
     dataset: String,
     dir: PathBuf,
 }
@@ -46,12 +54,18 @@ pub fn memory(text: &str) -> Result<u64, String> {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
-        let pool = names::pool_of(&self.dataset)?.to_string();
+        let (pool, dataset) = match Address::parse(&self.dataset) {
+            Some(address) => {
+                let address = address?;
+                (address.key(), address.to_string())
+            }
+            None => (names::pool_of(&self.dataset)?.to_string(), self.dataset),
+        };
         let mut options = options::parse(&self.options, self.sloppy)?;
         options.memory = options.memory.or(self.memory);
         let dir = directory(&self.dir).context("nowhere to mount: name a directory that is there")?;
         let memory = options.memory;
-        let request = Request::Mount { dataset: self.dataset, dir, options };
+        let request = Request::Mount { dataset, dir, options };
         if self.foreground {
             return start::foreground(context, &pool, Some(request), memory);
         }

@@ -30,10 +30,10 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
-        names::check_pool(&self.pool)?;
         if let Some(fd) = self.lock_fd {
             return start::child(context, &self.pool, fd, self.memory);
         }
+        names::check_pool(&self.pool)?;
         let options = MountRequest { memory: self.memory, ..MountRequest::default() };
         let first = self.mount.then_some(Request::MountOwn { dataset: None, options });
         start::foreground(context, &self.pool, first, self.memory)

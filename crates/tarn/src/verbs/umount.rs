@@ -1,9 +1,10 @@
 use super::mount::directory;
+use crate::address::Address;
 use crate::context::Context;
 use crate::control::{self, Request, Unmount};
 use crate::mounts_table::{self, KernelMount};
 use crate::names;
-use crate::node::takeover;
+use crate::node::{start, takeover};
 use anyhow::{Context as _, Result, bail};
 
 /// Unmount a directory or a dataset
@@ -28,6 +29,10 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
+        if let Some(address) = Address::parse(&self.target) {
+            let address = address?;
+            return leave(context, &address.key(), Unmount::Dataset(address.to_string()), self.force);
+        }
         if let Some(pool) = self.dataset(context) {
             let what = Unmount::Dataset(self.target.clone());
             return unmount(context, &pool, what, self.force);
@@ -39,6 +44,9 @@ impl Args {
         };
         if takeover::is_dead(&mount.dir) {
             return self.take_down_dead(context, &mount);
+        }
+        if let Some(address) = Address::parse(&mount.dataset) {
+            return leave(context, &address?.key(), Unmount::Dir(dir), self.force);
         }
         let pool = names::pool_of(&mount.dataset)?;
         if self.helper && context.state.pool(pool).is_err() {
@@ -62,9 +70,22 @@ impl Args {
     }
 }
 
+/// Has the process that has another host's dataset flush, unmount and leave.
+fn leave(context: &Context, key: &str, what: Unmount, force: bool) -> Result<u8> {
+    if start::ask_running(context, key, Request::Unmount { what, force })?.is_none() {
+        bail!("it is not mounted here");
+    }
+    released(context, key)
+}
+
 /// Has the pool's process flush and unmount, and waits until it has let go of the pool if that was its last mount.
 pub fn unmount(context: &Context, pool: &str, what: Unmount, force: bool) -> Result<u8> {
     context.ask(pool, Request::Unmount { what, force })?;
+    released(context, pool)
+}
+
+/// Waits until the process has ended, if that was its last mount.
+fn released(context: &Context, pool: &str) -> Result<u8> {
     let released = context.block_on(control::wait_released(&context.state, pool, &context.screen));
     context.screen.clear();
     released?;

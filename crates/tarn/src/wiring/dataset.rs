@@ -1,9 +1,12 @@
 //! One open dataset: its metadata target, the service in front of it, and the client of this node.
 
+use super::far::Tcp;
+use crate::address::Address;
+use crate::control::MountRequest;
 use crate::control::report::{CheckedDataset, Usage};
-use crate::node::Part;
+use crate::node::{Memory, Part};
 use crate::progress::{Progress, Sink, Unit};
-use crate::telemetry::DatasetSample;
+use crate::telemetry::{DatasetSample, LinkSample, TargetSample};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,8 +14,9 @@ use std::time::Duration;
 use tarn_base::{ChecksumKind, Compression, DatasetId, Ino, SystemClock};
 use tarn_client::{Client, ClientOptions};
 use tarn_mdt::{Mdt, MdtOptions, Properties};
-use tarn_pool::{DatasetConfig, Pool};
-use tarn_server::LocalMds;
+use tarn_pool::{DatasetConfig, Pool, Reach};
+use tarn_proto::wire::Link;
+use tarn_server::{Exported, LocalMds};
 
 /// Level of plain `zstd`.
 const ZSTD_DEFAULT: i8 = 3;
@@ -48,10 +52,32 @@ pub struct Checking {
 }
 
 pub struct Dataset {
+    id: DatasetId,
     name: String,
     pool: Arc<Pool>,
-    mdt: Arc<Mdt>,
     client: Arc<Client>,
+    place: Place,
+}
+
+/// Where a dataset's metadata target is.
+enum Place {
+    Here {
+        mdt: Arc<Mdt>,
+        exported: Arc<Exported>,
+    },
+    /// On another host.
+    There(Arc<Link>),
+}
+
+/// How a client of this node works, within its budget.
+fn client_options(pool: &Pool, dirty: u64, flights: u64) -> ClientOptions {
+    let mut options = ClientOptions::new(tokio::runtime::Handle::current());
+    options.dirty_max = dirty;
+    options.flights_max = flights;
+    // Two streams at their fastest fill what the ARC has for them.
+    options.prefetch_max = pool.arc_for_streams() / 2;
+    options.told_of_forgetting = true;
+    options
 }
 
 impl Dataset {
@@ -70,14 +96,79 @@ impl Dataset {
         }
         options.root_owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
         let mdt = Mdt::open(pool.clone(), row.id, options).await?;
-        let mut options = ClientOptions::new(tokio::runtime::Handle::current());
-        options.dirty_max = budget.dirty;
-        options.flights_max = budget.flights;
-        // Two streams at their fastest fill what the ARC has for them.
-        options.prefetch_max = pool.arc_for_streams() / 2;
-        options.told_of_forgetting = true;
+        let options = client_options(pool, budget.dirty, budget.flights);
         let client = Client::new(LocalMds::new(mdt.clone()), pool.clone(), options);
-        Ok(Arc::new(Dataset { name: row.name.clone(), pool: pool.clone(), mdt, client }))
+        let exported = Exported::new(&row.name, pool.clone(), mdt.clone(), values.clone());
+        let place = Place::Here { mdt, exported };
+        Ok(Arc::new(Dataset { id: row.id, name: row.name.clone(), pool: pool.clone(), client, place }))
+    }
+
+    /// Has a dataset that another host serves. Its pool is what that host says of it.
+    pub async fn visit(address: &Address, request: &MountRequest, memory: &Memory) -> Result<Arc<Dataset>> {
+        let dial = Box::new(Tcp::new(address.clone(), &request.certificates)?);
+        let link = Link::open(dial, rand::random(), &address.dataset).await?;
+        let reach = if request.through_server { Reach::Host } else { Reach::Buckets };
+        let options = |pool: &Pool| client_options(pool, memory.dirty, memory.flights);
+        // There are no rows or tables to keep here.
+        let records = memory.records + memory.metadata;
+        let (client, pool) =
+            Client::remote(link.clone(), &address.to_string(), reach, records, options).await?;
+        let id = link.info().id;
+        Ok(Arc::new(Dataset { id, name: address.to_string(), pool, client, place: Place::There(link) }))
+    }
+
+    pub fn id(&self) -> DatasetId {
+        self.id
+    }
+
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Its metadata target, if that is here.
+    fn mdt(&self) -> Option<&Arc<Mdt>> {
+        match &self.place {
+            Place::Here { mdt, .. } => Some(mdt),
+            Place::There(_) => None,
+        }
+    }
+
+    /// For clients on other hosts.
+    pub fn exported(&self) -> Result<&Arc<Exported>> {
+        match &self.place {
+            Place::Here { exported, .. } => Ok(exported),
+            Place::There(_) => bail!("'{}' is another host's", self.name),
+        }
+    }
+
+    /// A client on another host has it, connected or not.
+    pub fn taken(&self) -> bool {
+        self.exported().is_ok_and(|exported| exported.taken())
+    }
+
+    /// A client on another host is connected.
+    pub fn visited(&self) -> bool {
+        self.exported().is_ok_and(|exported| exported.connected())
+    }
+
+    /// Takes it from a client on another host; `false`: none has it.
+    pub async fn give_up_client(&self) -> Result<bool> {
+        let exported = self.exported()?;
+        let taken = exported.taken();
+        exported.give_up().await?;
+        Ok(taken)
+    }
+
+    /// The host that serves it does not answer.
+    pub fn server_is_away(&self) -> bool {
+        matches!(&self.place, Place::There(link) if link.lost().is_some())
+    }
+
+    /// Does not wait for the host that serves it any more.
+    pub fn give_up_server(&self) {
+        if let Place::There(link) = &self.place {
+            link.give_up();
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -118,9 +209,16 @@ impl Dataset {
     pub async fn close(&self, sink: &dyn Sink) -> Result<()> {
         let total = self.dirty_bytes();
         self.client.shutdown(|left| sink.progress(self.flushing(total, left))).await?;
-        self.mdt.close().await.context("cannot close the metadata database")?;
-        if let Err(error) = self.pool.keep_books(self.mdt.dataset()).await {
-            tracing::warn!(dataset = self.name, %error, "cannot keep what the dataset occupies in the labels");
+        match &self.place {
+            Place::Here { mdt, .. } => {
+                mdt.close().await.context("cannot close the metadata database")?;
+                if let Err(error) = self.pool.keep_books(self.id).await {
+                    tracing::warn!(dataset = self.name, %error, "cannot keep what the dataset occupies in the labels");
+                }
+            }
+            Place::There(link) => {
+                link.leave().await.context("the server was not told that it is unmounted")?
+            }
         }
         Ok(())
     }
@@ -128,17 +226,33 @@ impl Dataset {
     /// Lets go of it without writing anything more. What was not durable is lost.
     pub fn abandon(&self) {
         self.client.abandon();
-        self.mdt.abandon();
+        match &self.place {
+            Place::Here { mdt, .. } => mdt.abandon(),
+            Place::There(link) => link.give_up(),
+        }
     }
 
     pub fn set_properties(&self, values: &BTreeMap<String, String>) -> Result<()> {
-        self.mdt.set_properties(typed(values)?);
+        let properties = typed(values)?;
+        match &self.place {
+            Place::Here { mdt, .. } => mdt.set_properties(properties),
+            Place::There(link) => link.keep_atime(properties.atime, properties.relatime),
+        }
         Ok(())
     }
 
-    pub fn usage(&self, pool_free: u64) -> Usage {
-        let usage = self.mdt.usage();
-        Usage { used: usage.stored, referenced: usage.live, pool_free, inodes: usage.inodes }
+    pub async fn usage(&self, pool_free: u64) -> Result<Usage> {
+        Ok(match &self.place {
+            Place::Here { mdt, .. } => {
+                let usage = mdt.usage();
+                Usage { used: usage.stored, referenced: usage.live, pool_free, inodes: usage.inodes }
+            }
+            Place::There(_) => {
+                let usage = self.client.statfs().wait().await?;
+                let used = usage.total.saturating_sub(usage.free);
+                Usage { used, referenced: used, pool_free: usage.free, inodes: usage.inodes }
+            }
+        })
     }
 
     pub async fn check(
@@ -146,17 +260,17 @@ impl Dataset {
         Checking { data, repair }: Checking,
         sink: &dyn Sink,
     ) -> Result<CheckedDataset> {
+        let Some(mdt) = self.mdt() else { bail!("'{}' is checked on the host that serves it", self.name) };
         self.flush(sink).await?;
         let what = format!("checking {}", self.name);
-        let total = if data { self.mdt.usage().live } else { 0 };
-        let mut found = self
-            .mdt
+        let total = if data { mdt.usage().live } else { 0 };
+        let mut found = mdt
             .check(data, |p| {
                 let (done, unit) = if data { (p.bytes, Unit::Bytes) } else { (p.inodes, Unit::Items) };
                 sink.progress(Progress { what: what.clone(), done, total, unit });
             })
             .await?;
-        let freed = if repair { self.mdt.free_leaked(&mut found).await? } else { 0 };
+        let freed = if repair { mdt.free_leaked(&mut found).await? } else { 0 };
         Ok(CheckedDataset {
             name: self.name.clone(),
             inodes: found.inodes,
@@ -171,14 +285,15 @@ impl Dataset {
 
     /// Gives damage that was noted in files of this dataset their names.
     pub async fn name_damage(&self) -> Result<()> {
-        let id = self.mdt.dataset();
+        let Some(mdt) = self.mdt() else { return Ok(()) };
+        let id = self.id;
         let unnamed = |d: &tarn_pool::DamageRecord| d.owner.filter(|o| o.dataset == id && d.file.is_none());
         let wanted: HashSet<Ino> =
             self.pool.damage().iter().filter_map(unnamed).map(|owner| owner.ino).collect();
         if wanted.is_empty() {
             return Ok(());
         }
-        let paths = self.mdt.paths(&wanted).await?;
+        let paths = mdt.paths(&wanted).await?;
         self.pool.name_damage(|owner| {
             let path = paths.get(&owner.ino).filter(|_| owner.dataset == id)?;
             Some(format!("{}:{}", self.name, String::from_utf8_lossy(path)))
@@ -188,25 +303,35 @@ impl Dataset {
 
     /// Memory in use, by purpose.
     pub fn memory(&self) -> Vec<Part> {
-        let (client, mdt) = (self.client.memory(), self.mdt.memory());
+        let client = self.client.memory();
         let part = |name, used, limit| Part { name, used: Some(used), limit };
-        vec![
+        let mut parts = vec![
             part("dirty", client.dirty + client.idle, client.dirty_max),
             part("flights", client.flights, client.flights_max),
+        ];
+        let Some(mdt) = self.mdt().map(|mdt| mdt.memory()) else { return parts };
+        parts.extend([
             part("metadata_rows", mdt.rows, mdt.rows_max),
             part("metadata_blocks", mdt.blocks, mdt.blocks_max),
             part("metadata_regions", mdt.regions, mdt.regions_max),
             part("metadata_changes", mdt.changes, mdt.changes_max),
             Part { name: "metadata_tables", used: None, limit: mdt.tables_max },
-        ]
+        ]);
+        parts
     }
 
     /// Counters of client and metadata target.
     pub fn sample(&self) -> DatasetSample {
+        let link = match &self.place {
+            Place::Here { .. } => None,
+            Place::There(link) => {
+                Some(LinkSample { connections: link.connections(), lost: link.lost(), unmade: link.unmade() })
+            }
+        };
         DatasetSample {
             client: self.client.stats(),
-            mdt: self.mdt.stats(),
-            usage: self.mdt.usage(),
+            target: self.mdt().map(|mdt| TargetSample { mdt: mdt.stats(), usage: mdt.usage() }),
+            link,
             dirty_max: self.client.memory().dirty_max,
             fuse: None,
         }

@@ -277,16 +277,19 @@ impl Figures {
         self.write_bytes += since(|d| d.client.write_bytes);
         self.hits += since(|d| d.client.record_hits);
         self.misses += since(|d| d.client.record_misses);
-        self.txgs += since(|d| d.mdt.txgs);
-        self.rows += since(|d| d.mdt.rows_synced);
+        self.txgs += since(|d| d.target.as_ref().map_or(0, |t| t.mdt.txgs));
+        self.rows += since(|d| d.target.as_ref().map_or(0, |t| t.mdt.rows_synced));
         self.dirty += now.client.dirty_bytes;
         self.dirty_max += now.dirty_max;
         self.flights += now.client.segments_in_flight;
-        self.txg = self.txg.max(now.mdt.txg);
-        self.open_rows += now.mdt.open_rows;
-        let sync =
-            before.map_or_else(|| now.mdt.txg_sync.clone(), |b| now.mdt.txg_sync.since(&b.mdt.txg_sync));
-        self.sync_times = self.sync_times.and(&sync);
+        if let Some(target) = &now.target {
+            let before = before.and_then(|before| before.target.as_ref());
+            self.txg = self.txg.max(target.mdt.txg);
+            self.open_rows += target.mdt.open_rows;
+            let times = &target.mdt.txg_sync;
+            let sync = before.map_or_else(|| times.clone(), |before| times.since(&before.mdt.txg_sync));
+            self.sync_times = self.sync_times.and(&sync);
+        }
         let Some(fuse) = &now.fuse else { return };
         self.calls_waiting += fuse.waiting;
         for (name, stats) in &fuse.operations {
