@@ -10,7 +10,6 @@ type Exception = (&'static str, &'static str, &'static str);
 pub const EXCEPTIONS: &[Exception] = &[
     ("errno", "crates/bucket/src/local/mod.rs", "speaks to the operating system's files; no errno leaves it"),
     ("errno", "crates/pool/src/authority/host.rs", "tells the operating system's lock held from failed"),
-    ("clock", "crates/bucket/src/s3/credentials.rs", "credentials expire by the machine's clock"),
     (
         "clock",
         "crates/bucket/src/local/mod.rs",
