@@ -27,11 +27,14 @@ def pjdfstest(t):
     row_pjdfstest.all(t)
 
 
-@test("git, sqlite, rsync, tar over TCP", limit=400)
+@test("git and sqlite over TCP; the long form has rsync, tar and cargo too", limit=300, long_limit=7200)
 def programs(t):
     over_wire(t)
     t.dir
-    for body in (row_programs.git, row_programs.sqlite, row_programs.rsync, row_programs.tar):
+    bodies = [row_programs.git, row_programs.sqlite]
+    if t.long:
+        bodies += [row_programs.rsync, row_programs.tar, row_programs.cargo]
+    for body in bodies:
         body(t)
         for name in os.listdir(t.dir):
             t.run("rm", "-rf", os.path.join(t.dir, name), quiet=True)
@@ -39,10 +42,11 @@ def programs(t):
             t.run("rm", "-rf", os.path.join(t.scratch, name), quiet=True)
 
 
-@test("fio --verify and fsx over TCP", limit=300, long_limit=7200)
+@test("fsx over TCP; the long form has fio --verify too", limit=300, long_limit=7200)
 def data(t):
     over_wire(t)
-    row_programs.fio(t)
+    if t.long:
+        row_programs.fio(t)
     row_programs.fsx(t)
 
 
@@ -214,8 +218,9 @@ def own_buckets(t):
     pool.client.environment = server.credentials()
     pool.mount()
     t.use(pool)
-    row_programs.fsx(t)
     row_programs.sqlite(t)
+    if t.long:
+        row_programs.fsx(t)
 
 
 @test("TLS: who has no certificate, or another's, is told so in a line", limit=120)

@@ -22,9 +22,9 @@ fn oss_error(error: BucketError) -> OssError {
     match error {
         BucketError::NotFound(object) => OssError::NotFound(object),
         BucketError::NoSpace(_) => OssError::NoSpace(text),
-        BucketError::Timeout(_) => OssError::Timeout(text),
+        BucketError::Timeout(_) | BucketError::Credentials(_) => OssError::Timeout(text),
         BucketError::Denied(_) | BucketError::Config(_) => OssError::Denied(text),
-        BucketError::Io(_) | BucketError::Exists(_) => OssError::Io(text),
+        BucketError::Io(_) | BucketError::Busy(_) | BucketError::Exists(_) => OssError::Io(text),
     }
 }
 

@@ -10,8 +10,11 @@ use serde::de::Deserialize;
 use tarn_base::FsError;
 use tarn_base::posix::{Attr, DirEntry};
 
+/// A name, and what parses bytes and says whether they were accepted.
+pub type Parser = (&'static str, fn(&[u8]) -> bool);
+
 /// As those of `tarn_bucket`.
-pub const PARSERS: &[(&str, fn(&[u8]) -> bool)] = &[
+pub const PARSERS: &[Parser] = &[
     ("wire-frames", frames),
     ("wire-hello", |bytes| whole::<Hello>(bytes)),
     ("wire-welcome", |bytes| whole::<Welcome>(bytes)),
