@@ -277,6 +277,16 @@ impl Pool {
         self.store_segment(segment, payload, pieces).await
     }
 
+    /// For a guest whose host was started anew: enters a segment that was written before in the books once more. Fails if
+    /// the segment is not there.
+    pub async fn guest_recall(&self, segment: SegmentId) -> tarn_bucket::Result<()> {
+        let (tail, size) = self.guest_get_tail(segment, TRAILER_LEN as u64).await?;
+        if let Ok(trailer) = SegmentTrailer::of(segment, self.guid, &tail, size) {
+            self.book(segment.grant.dataset, segment.grant.vdev, trailer.directory_offset as i64);
+        }
+        Ok(())
+    }
+
     /// For a guest: it has written this segment itself.
     pub fn guest_stored(&self, segment: SegmentId, bytes: u64) -> Result<()> {
         self.gate.pass()?;

@@ -173,11 +173,11 @@ impl Session for Kept {
         self.0.mdt.done(number)
     }
 
-    fn missing(&self, segments: Vec<SegmentId>) -> BoxFuture<'static, Result<(), FsError>> {
+    fn recall(&self, segments: Vec<SegmentId>) -> BoxFuture<'static, Result<(), FsError>> {
         let pool = self.0.pool.clone();
         async move {
             for segment in segments {
-                if let Err(BucketError::NotFound(object)) = pool.guest_get_tail(segment, 1).await {
+                if let Err(BucketError::NotFound(object)) = pool.guest_recall(segment).await {
                     return Err(FsError::Io(format!("{object} was lost with the server that had taken it")));
                 }
             }

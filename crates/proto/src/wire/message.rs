@@ -186,8 +186,8 @@ fn replay(at: &Services<'_>, past: Vec<Past<'_>>) -> Encoded {
             let Ok(Message::Mds(call)) = postcard::from_bytes(&message) else {
                 return encode(&Err::<(), _>(FsError::invalid("only changes are made again")));
             };
-            let missing = session.missing(calls::segments(&call)).await;
-            let made = match missing {
+            let recalled = session.recall(calls::segments(&call)).await;
+            let made = match recalled {
                 Ok(()) => calls::make(&*mds, &request, call),
                 Err(error) => Encoded::Ready(encode(&Err::<(), _>(error))),
             };

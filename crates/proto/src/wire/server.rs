@@ -61,8 +61,9 @@ pub trait Session: Send + Sync + 'static {
     fn durable(&self) -> Txg;
     /// What became of a request, if it was carried out: the inode that it made or orphaned.
     fn done(&self, number: u64) -> Option<Option<Ino>>;
-    /// Fails if one of these segments is not there: what names it cannot be made again.
-    fn missing(&self, segments: Vec<SegmentId>) -> BoxFuture<'static, Result<(), FsError>>;
+    /// Takes up segments that were written before a crash. Fails if one of them is not there: what names it cannot be made
+    /// again.
+    fn recall(&self, segments: Vec<SegmentId>) -> BoxFuture<'static, Result<(), FsError>>;
     /// The client has made again what was lost, and has these open, each so often.
     fn resumed(&self, opens: Vec<(Ino, u32)>) -> BoxFuture<'static, Result<(), FsError>>;
     /// The client lets the dataset go.
