@@ -6,6 +6,7 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.request
 
 import far
 import row_pjdfstest
@@ -229,7 +230,8 @@ def tls(t):
     ca, cert, key = far.certificates(t.world.path("tls"))
     _, stranger, stranger_key = far.certificates(t.world.path("stranger"))
     pool = t.world.pool()
-    pool.serve_words = ["--cert", cert, "--key", key, "--client-ca", ca]
+    metrics = far.free_port()
+    pool.serve_words = ["--cert", cert, "--key", key, "--client-ca", ca, "--metrics", metrics]
     pool.serve()
     mount = lambda *options: pool.client.tarn("mount", *options, pool.address(), pool.mnt, check=False)
     refused(t, mount(), pool.address())
@@ -244,6 +246,8 @@ def tls(t):
     pool.remount_cold()
     with open(os.path.join(pool.mnt, "file"), "rb") as file:
         t.check(file.read() == body, "other bytes came back")
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as page:
+        t.check(b"tarn_vdev_requests_total" in page.read(), "the server's metrics")
 
 
 @test("garbage, half-open and idle connections: service goes on", limit=180)

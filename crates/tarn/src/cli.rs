@@ -149,6 +149,7 @@ mod tests {
             "tarn mount -o ca=ca.pem server:/tank/a /mnt",
             "tarn serve tank",
             "tarn serve --listen 0.0.0.0:9000 --cert c.pem --key c.key --client-ca ca.pem tank",
+            "tarn serve --metrics 9123 tank",
             "tarn serve --stop tank",
             "tarn serve --list --json tank",
             "tarn serve --give-up tank/a",

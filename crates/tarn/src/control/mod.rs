@@ -142,6 +142,8 @@ pub enum Unmount {
 pub struct ServeRequest {
     pub listen: SocketAddr,
     pub certificates: Certificates,
+    /// Where scrapes of metrics are answered.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// How a mount shall behave.

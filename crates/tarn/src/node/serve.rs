@@ -61,8 +61,11 @@ impl Node {
                 door.at
             );
         }
-        let ServeRequest { listen, certificates } = request;
+        let ServeRequest { listen, certificates, metrics } = request;
         let door = far::Door::open(listen, &certificates).await?;
+        if let Some(at) = metrics {
+            self.serve_metrics(at).await?;
+        }
         let mut cautions = Vec::new();
         if door.is_open_to_all(&certificates) {
             cautions.push(format!(

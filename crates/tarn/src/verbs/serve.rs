@@ -4,6 +4,7 @@ use crate::control::{Reply, Request, ServeRequest};
 use crate::names;
 use crate::node::start;
 use crate::table::{Cell, Style, Table};
+use crate::telemetry;
 use crate::verbs::mount::memory;
 use crate::wiring::Certificates;
 use anyhow::{Context as _, Result, bail};
@@ -39,6 +40,9 @@ pub struct Args {
     /// Let only clients in whose certificate is signed by one of these
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
+    /// Where Prometheus gets metrics, on the loopback unless an address is given
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    metrics: Option<String>,
     /// Memory for caches and data not yet written, as in 4G
     #[arg(long, value_name = "SIZE", value_parser = memory, env = "TARN_MEMORY")]
     memory: Option<u64>,
@@ -86,11 +90,12 @@ impl Args {
                 None => bail!("'{pool}' is not served"),
             };
         }
+        let metrics = self.metrics.as_deref().map(telemetry::address).transpose()?;
         let file = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
         let certificates =
             Certificates { ca: file(&self.client_ca)?, cert: file(&self.cert)?, key: file(&self.key)? };
         let listen = self.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT));
-        let request = Request::Serve(ServeRequest { listen, certificates });
+        let request = Request::Serve(ServeRequest { listen, certificates, metrics });
         if self.foreground {
             return start::foreground(context, pool, Some(request), self.memory);
         }
