@@ -87,12 +87,12 @@ def metrics(t):
     server, port = t.world.s3(3, counting=True), unused_port()
     # A directory too: it has a size.
     pool = t.world.pool(buckets=[*server.urls(), *t.world.buckets(1)])
-    pool.mount("-o", f"metrics={port}")
+    pool.mount("-o", f"metrics={port},jobid=comm.uid")
     names = work(pool)
     pool.host.tarn("umount", pool.mnt)
     # Cold, in a new process: everything is fetched again, and counts from nothing.
     served_before_mount = server.served()
-    pool.mount("-o", f"metrics={port}")
+    pool.mount("-o", f"metrics={port},jobid=comm.uid")
     read_all(names)
     os.unlink(names[0])
     sync_all(pool.mnt)
