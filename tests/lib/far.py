@@ -46,6 +46,14 @@ class FarPool(Pool):
     def clients(self):
         return daemons(self.client.state)
 
+    def client_log(self):
+        """What the client said since it was last asked."""
+        log = os.path.join(self.client.state, f"@localhost:{self.port}:{self.name}.log")
+        with open(log) as file:
+            said = file.read()
+        os.unlink(log)
+        return said
+
     def restart(self):
         """Ends the server's process as a crash does, and starts another."""
         self.kill()

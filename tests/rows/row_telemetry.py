@@ -277,6 +277,7 @@ def cost(t):
         json.dump(prices, file)
     dear = pool.host.json("cost", "--prices", own, "--internet", "tank")[0]
     t.check(dear["price"] > sum(vdev["put"] for vdev in vdevs if vdev["provider"] == "s3"), f"{dear}")
+    t.check(json.loads(pool.host.tarn("cost", "--show-prices").stdout)["date"] == prices["date"], "built-in prices")
     text = pool.host.tarn("cost", "tank").stdout
     t.check("https://aws.amazon.com/s3/pricing/" in text and prices["date"] in text, text)
     fields = pool.host.tarn("cost", "-H", "-p", "-o", "name,price", "tank").stdout.rstrip("\n").split("\t")

@@ -22,20 +22,23 @@ def over_wire(t):
     t.world.pool_class = far.FarPool
 
 
-@test("pjdfstest over TCP", limit=300)
-def pjdfstest(t):
+def over_wire_with_credentials(t):
+    """The test's directory is on a pool that one host serves, and the client reads and writes the buckets itself."""
     over_wire(t)
-    row_pjdfstest.all(t)
+    server = t.world.s3(3)
+    pool = t.world.pool(buckets=server.urls())
+    pool.client.environment = server.credentials()
+    pool.mount()
+    t.check("reached without the server" in pool.client_log(), "the client goes by way of the server")
+    t.use(pool)
 
 
-@test("git and sqlite over TCP; the long form has rsync, tar and cargo too", limit=300, long_limit=7200)
-def programs(t):
-    over_wire(t)
-    t.dir
+def run_programs(t):
+    """Real programs, each in an empty directory. The long form has all of them."""
     bodies = [row_programs.git, row_programs.sqlite]
     if t.long:
-        bodies += [row_programs.rsync, row_programs.tar, row_programs.cargo]
-    for body in bodies:
+        bodies += [row_programs.rsync, row_programs.tar, row_programs.cargo, row_programs.fio]
+    for body in bodies + [row_programs.fsx]:
         body(t)
         for name in os.listdir(t.dir):
             t.run("rm", "-rf", os.path.join(t.dir, name), quiet=True)
@@ -43,12 +46,29 @@ def programs(t):
             t.run("rm", "-rf", os.path.join(t.scratch, name), quiet=True)
 
 
-@test("fsx over TCP; the long form has fio --verify too", limit=300, long_limit=7200)
-def data(t):
+@test("pjdfstest over TCP", limit=300)
+def pjdfstest(t):
     over_wire(t)
-    if t.long:
-        row_programs.fio(t)
-    row_programs.fsx(t)
+    row_pjdfstest.all(t)
+
+
+@test("pjdfstest over TCP, by a client with credentials", limit=300)
+def own_pjdfstest(t):
+    over_wire_with_credentials(t)
+    row_pjdfstest.all(t)
+
+
+@test("git, sqlite and fsx over TCP; the long form has rsync, tar, cargo and fio too", limit=300, long_limit=14400)
+def programs(t):
+    over_wire(t)
+    t.dir
+    run_programs(t)
+
+
+@test("the same programs, by a client with credentials", limit=300, long_limit=14400)
+def own_programs(t):
+    over_wire_with_credentials(t)
+    run_programs(t)
 
 
 @test("32 processes append over TCP: locks, and O_APPEND alone", limit=120)
@@ -62,7 +82,8 @@ def killed(t):
     over_wire(t)
     t.dir
     pool, seed = t.world.pools[0], 5
-    workers, fsx, fio = (load := Mixed(pool.mnt, t.scratch, "load", seed)).parts
+    load = Mixed(pool.mnt, t.scratch, "load", seed)
+    workers = load.parts[0]
     waits = []
     for n in range(t.pick(4, 40)):
         done = workers.acknowledged()
@@ -71,12 +92,7 @@ def killed(t):
         pool.restart()
         wait_until(lambda: workers.acknowledged() > done + len(workers.running), 60, "calls are answered again")
         waits.append(time.monotonic() - start)
-        alive = [process.poll() is None for process in workers.running]
-        t.check(all(alive) and fsx.thread.is_alive() and fio.thread.is_alive(), "a program saw an error")
-    workers.stop()
-    fsx.end()
-    fio.end()
-    names = load.verify(pool.mnt)
+    names = ended(t, load)
     pool.remount_cold()
     load.verify(pool.mnt)
     t.note(f"{len(waits)} kills, {names} acknowledged files, longest wait {max(waits):.1f} s")
@@ -89,21 +105,27 @@ def cut(t):
     with Cutter(pool) as cutter:
         pool.mount()
         load = Mixed(pool.mnt, t.scratch, "load", 6)
-        workers, fsx, fio = load.parts
+        workers = load.parts[0]
         for n in range(t.pick(20, 200)):
             done = workers.acknowledged()
             wait_until(lambda: workers.acknowledged() > done + 5, 60, f"the load goes on after {n} cuts")
             cutter.cut()
-        alive = [process.poll() is None for process in workers.running]
-        t.check(all(alive) and fsx.thread.is_alive() and fio.thread.is_alive(), "a program saw an error")
-        workers.stop()
-        fsx.end()
-        fio.end()
-        names = load.verify(pool.mnt)
+        names = ended(t, load)
         pool.umount()
     pool.mount()
     load.verify(pool.mnt)
     t.note(f"{cutter.cuts} connections cut, {names} acknowledged files")
+
+
+def ended(t, load):
+    """How many files are there, after all programs went on until now."""
+    workers, fsx, fio = load.parts
+    alive = [process.poll() is None for process in workers.running]
+    t.check(all(alive) and fsx.thread.is_alive() and fio.thread.is_alive(), "a program saw an error")
+    workers.stop()
+    fsx.end()
+    fio.end()
+    return load.verify(t.world.pools[0].mnt)
 
 
 class Cutter:
@@ -208,20 +230,10 @@ def own_buckets(t):
         pool.mount(*options)
         with open(path, "rb") as file:
             t.check(file.read() == body, "other bytes came back")
-        log = os.path.join(pool.client.state, f"@localhost:{pool.port}:tank.log")
-        with open(log) as file:
-            said = file.read()
+        said = pool.client_log()
         t.check(("reached without the server" in said) == own, f"with {list(credentials)} and {options}: {said[-300:]}")
         t.check("tarn-test-secret" not in said, "the secret key stands in the log")
-        os.unlink(log)
         pool.umount()
-    # What real programs do, on both ways at once.
-    pool.client.environment = server.credentials()
-    pool.mount()
-    t.use(pool)
-    row_programs.sqlite(t)
-    if t.long:
-        row_programs.fsx(t)
 
 
 @test("TLS: who has no certificate, or another's, is told so in a line", limit=120)

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tarn_base::posix::{Cred, FileKind, NewNode, RenameMode, SetAttr, XattrMode};
-use tarn_base::{DatasetId, FsError, Ino, SystemClock, VdevId};
+use tarn_base::{DatasetId, FsError, Ino, SegmentId, SystemClock, VdevId};
 use tarn_mdt::{Mdt, MdtOptions};
 use tarn_pool::{CreateSpec, HostId, Pool};
 use tarn_proto::wire::{
-    Broken, Dial, Export, Hello, Incoming, Link, Outward, Refusal, RemoteMds, Served, serve,
+    Broken, Dial, Export, Hello, Incoming, Link, Outward, Refusal, RemoteMds, RemoteOss, Served, serve,
 };
-use tarn_proto::{LockKind, LockMode, LockOwner, LockRange, Mds};
+use tarn_proto::{LockKind, LockMode, LockOwner, LockRange, Mds, Oss, OssError};
 use tarn_server::{Exported, LocalMds};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -375,4 +375,69 @@ async fn calls_wait_for_a_server_that_is_away_until_the_link_is_given_up() {
     link.give_up();
     let told = timeout(Duration::from_secs(20), waits).await.unwrap().unwrap();
     assert!(matches!(told, Err(FsError::Io(_))), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_nobody_waits_for_any_more_is_made_again_like_others() {
+    let world = World::new().await;
+    let link = connect(&world, "tank").await.unwrap();
+    let mds = RemoteMds::new(link.clone());
+    let asked = mds.create(ROOT, Ino::ROOT, b"file", node(FileKind::Regular));
+    // Asked for, and given up before the answer is here.
+    let waits = tokio::spawn(asked.wait());
+    while world.local().lookup(Ino::ROOT, b"file").wait().await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    waits.abort();
+    let made = mds.lookup(Ino::ROOT, b"file").wait().await.unwrap();
+    mds.setattr(made.ino, SetAttr { size: Some(9), ..SetAttr::default() }).wait().await.unwrap();
+    world.crash().await;
+    let again = mds.lookup(Ino::ROOT, b"file").wait().await.map(|attr| (attr.ino, attr.size));
+    assert_eq!((again, link.unmade()), (Ok((made.ino, 9)), 0));
+}
+
+/// A way on which a megabyte takes a second.
+struct Slow(Arc<World>);
+
+async fn trickle(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(len @ 1..) = from.read(&mut buffer).await {
+        tokio::time::sleep(Duration::from_micros(len as u64)).await;
+        if to.write_all(&buffer[..len]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Dial for Slow {
+    fn name(&self) -> String {
+        "slow".into()
+    }
+
+    async fn dial(&self) -> std::io::Result<(Incoming, Outward)> {
+        let (stream, _served) = dial(&self.0);
+        let (here, between) = duplex(64 << 10);
+        let ((reader, writer), (incoming, outward)) = (split(stream), split(between));
+        tokio::spawn(trickle(reader, outward));
+        tokio::spawn(trickle(incoming, writer));
+        let (reader, writer) = split(here);
+        Ok((Box::new(reader), Box::new(writer)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_way_is_none_that_is_lost() {
+    let world = World::new().await;
+    let link = Link::open(Box::new(Slow(world)), 1, "tank").await.unwrap();
+    let (mds, oss) = (RemoteMds::new(link.clone()), RemoteOss::new(link.clone()));
+    let grant = mds.grants(vec![VdevId(0)]).wait().await.unwrap()[0];
+    let start = tokio::time::Instant::now();
+    // Longer than either end would stay silent, and more than one frame of it. What is in them is no segment.
+    let puts = (0..3).map(|seq| oss.put(SegmentId { grant, seq }, vec![vec![7; 15 << 20].into()]));
+    for put in futures::future::join_all(puts).await {
+        assert!(matches!(put, Err(OssError::Denied(_))), "{put:?}");
+    }
+    assert!(start.elapsed() > Duration::from_secs(45));
+    assert_eq!(link.connections(), 1);
 }

@@ -11,17 +11,19 @@ use super::calls::Call;
 use super::frame::{Frame, Kind, Outgoing, Reader, Writer};
 use super::held::Held;
 use super::message::{Message, Past, decode, parse_answer};
-use super::{Broken, Dial, Hello, Incoming, Outward, PING_EVERY, Pong, SILENCE, VERSIONS, Welcome};
+use super::{Broken, Dial, Hello, Incoming, Outward, PING_EVERY, Pong, SILENCE, VERSIONS, Welcome, listen};
 use crate::DatasetInfo;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tarn_base::{FsError, Ino, Trace, Txg};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{interval, sleep, timeout};
+use tokio_io_timeout::TimeoutReader;
 
 /// Between two attempts to reach a server, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -32,6 +34,15 @@ const REPLAY: usize = 1 << 20;
 
 /// What the caller does with an answer before anything else happens on the link.
 pub(super) type After = Option<Box<dyn FnOnce(&mut Held, &[u8]) + Send>>;
+
+/// When a call is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// When nobody waits for its answer any more.
+    WithWhoWaits,
+    /// Whoever waits: what it did must be known here, because more may be built on it.
+    WithItsAnswer,
+}
 
 /// An answer: the encoded result, and bulk bytes.
 pub(super) type Answered = (Bytes, Bytes);
@@ -87,7 +98,7 @@ pub struct Link {
     unmade: AtomicU64,
 }
 
-/// A call under way. Dropped before its answer is here, it is cancelled.
+/// A call under way that may be given up: dropped before its answer is here, it is cancelled.
 struct Pending<'a> {
     link: &'a Link,
     number: u64,
@@ -108,9 +119,12 @@ impl Drop for Pending<'_> {
     }
 }
 
+/// Frames that come from the server.
+type FromServer = Reader<Pin<Box<TimeoutReader<Incoming>>>>;
+
 /// A connection on which the server has welcomed us.
 struct Greeted {
-    reader: Reader<Incoming>,
+    reader: FromServer,
     writer: Writer<Outward>,
     welcome: Welcome,
 }
@@ -218,7 +232,7 @@ impl Link {
             return Ok(());
         }
         let message = postcard::to_stdvec(&Message::Leave).map_err(|e| FsError::Io(e.to_string()))?;
-        let answered = self.call(message.into(), Vec::new(), None).await;
+        let answered = self.call(message.into(), Vec::new(), Ends::WithItsAnswer, None).await;
         let (result, _) = answered.map_err(|broken| FsError::Io(broken.to_string()))?;
         let left: Option<Result<(), FsError>> = decode(&result);
         left.unwrap_or_else(|| Err(FsError::Io("the server's answer cannot be understood".into())))?;
@@ -231,6 +245,7 @@ impl Link {
         &self,
         message: Bytes,
         bulk: Vec<Bytes>,
+        ends: Ends,
         after: After,
     ) -> Result<Answered, Broken> {
         let (tell, told) = oneshot::channel();
@@ -244,9 +259,12 @@ impl Link {
             state.send(number, number + 1);
             number
         };
-        let mut pending = Pending { link: self, number, answered: false };
+        let mut pending =
+            (ends == Ends::WithWhoWaits).then(|| Pending { link: self, number, answered: false });
         let answer = told.await.map_err(|_| Broken::Lost("nobody reads answers any more".into()));
-        pending.answered = true;
+        if let Some(pending) = &mut pending {
+            pending.answered = true;
+        }
         answer?
     }
 
@@ -280,7 +298,7 @@ impl Link {
     }
 
     /// Calls go out on this connection from now on, those first that are not answered.
-    fn connected(&self, reader: Reader<Incoming>, writer: Writer<Outward>) -> Reader<Incoming> {
+    fn connected(&self, reader: FromServer, writer: Writer<Outward>) -> FromServer {
         let (out, outgoing) = mpsc::unbounded_channel();
         tokio::spawn(write(writer, outgoing));
         let mut state = self.state.lock();
@@ -322,7 +340,7 @@ impl Link {
     }
 
     /// One attempt to go on where the last connection ended.
-    async fn resume(&self) -> Result<Reader<Incoming>, Broken> {
+    async fn resume(&self) -> Result<FromServer, Broken> {
         let mut greeted = greet(&*self.dial, self.client, &self.dataset, true).await?;
         let Welcome { info, durable, instance, known, .. } = &greeted.welcome;
         if !known {
@@ -401,9 +419,16 @@ impl Greeted {
     async fn ask<T: serde::de::DeserializeOwned>(&mut self, message: &[u8]) -> Result<T, Broken> {
         self.writer.send(&call_frame(0, 0, message, Vec::new())).await?;
         self.writer.flush().await?;
-        let heard = timeout(STEP, self.reader.next()).await;
-        let frame = heard.map_err(|_| Broken::Lost("the server does not answer".into()))??;
-        let frame = frame.ok_or_else(|| Broken::Lost("the server hung up".into()))?;
+        let answer = timeout(STEP, async {
+            loop {
+                let frame = self.reader.next().await?;
+                let frame = frame.ok_or_else(|| Broken::Lost("the server hung up".into()))?;
+                if frame.kind == Kind::Answer {
+                    return Ok::<_, Broken>(frame);
+                }
+            }
+        });
+        let frame = answer.await.map_err(|_| Broken::Lost("the server does not answer".into()))??;
         let (_, result) = parse_answer(&frame.message).map_err(malformed)?;
         postcard::from_bytes(&result).map_err(malformed)
     }
@@ -413,7 +438,7 @@ impl Greeted {
 async fn greet(dial: &dyn Dial, client: u64, dataset: &str, resumes: bool) -> Result<Greeted, Broken> {
     let dialled = timeout(SILENCE, dial.dial()).await;
     let (reader, writer) = dialled.map_err(|_| Broken::Lost("the server does not answer".into()))??;
-    let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
+    let (mut reader, mut writer) = (listen(reader), Writer::new(writer));
     let (oldest, newest) = VERSIONS;
     let hello = Hello { oldest, newest, client, dataset: dataset.into(), resumes };
     let hello = postcard::to_stdvec(&hello).map_err(malformed)?;
@@ -434,7 +459,7 @@ async fn greet(dial: &dyn Dial, client: u64, dataset: &str, resumes: bool) -> Re
 }
 
 /// Keeps a link connected for as long as somebody uses it.
-async fn keep(link: Weak<Link>, mut reader: Reader<Incoming>) {
+async fn keep(link: Weak<Link>, mut reader: FromServer) {
     loop {
         let why = match read(&link, reader).await {
             Ok(()) => "the server hung up".to_string(),
@@ -467,12 +492,9 @@ async fn keep(link: Weak<Link>, mut reader: Reader<Incoming>) {
 }
 
 /// Gives away frames until the stream ends, or there is nobody to take them.
-async fn read(link: &Weak<Link>, mut reader: Reader<Incoming>) -> Result<(), Broken> {
+async fn read(link: &Weak<Link>, mut reader: FromServer) -> Result<(), Broken> {
     loop {
-        let heard = timeout(SILENCE, reader.next()).await;
-        let Some(frame) = heard.map_err(|_| Broken::Lost("the server does not answer".into()))?? else {
-            return Ok(());
-        };
+        let Some(frame) = reader.next().await? else { return Ok(()) };
         match link.upgrade() {
             Some(link) => link.take(frame)?,
             None => return Ok(()),

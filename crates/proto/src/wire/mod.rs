@@ -8,8 +8,8 @@
 //! # A connection
 //! The client says hello, with the versions that it speaks; the server welcomes it with the one that both speak, or
 //! refuses it in one line. Then the client makes calls, as many at a time as it likes. They are answered in the order
-//! in which they are done. A call that nobody waits for any more is cancelled. A ping is answered with what the server
-//! says of the dataset now; an end that hears nothing for [`SILENCE`] takes the other for gone.
+//! in which they are done. Both ends say something every [`PING_EVERY`], the server what it knows of the dataset now; an end
+//! to which no byte comes for [`SILENCE`] takes the other for gone. A slow way is none that is lost.
 //!
 //! # Beyond a connection
 //! A client keeps its dataset when a connection is lost, and when the server is: see [`Link`] for the client's side of
@@ -36,10 +36,13 @@ pub use remote::{RemoteMds, RemoteOss};
 pub use server::{Export, Refusal, Served, Session, serve};
 
 use crate::DatasetInfo;
+use frame::Reader;
 use serde::{Deserialize, Serialize};
+use std::pin::Pin;
 use std::time::Duration;
 use tarn_base::Txg;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_io_timeout::TimeoutReader;
 
 /// What comes in on a connection, and what goes out.
 pub type Incoming = Box<dyn AsyncRead + Send + Unpin>;
@@ -57,9 +60,9 @@ pub trait Dial: Send + Sync + 'static {
 /// The oldest and the newest version of the protocol that this code speaks.
 pub const VERSIONS: (u16, u16) = (1, 1);
 
-/// The client pings so often.
+/// Each end says something so often.
 pub const PING_EVERY: Duration = Duration::from_secs(2);
-/// An end that has heard nothing for so long takes the other for gone.
+/// An end to which no byte came for so long takes the other for gone.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
 /// How a client begins.
@@ -90,7 +93,7 @@ pub struct Welcome {
     pub pool: Vec<u8>,
 }
 
-/// What a server answers to a ping.
+/// What a server says now and then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pong {
     pub info: DatasetInfo,
@@ -112,6 +115,18 @@ pub enum Broken {
 
 impl From<std::io::Error> for Broken {
     fn from(error: std::io::Error) -> Broken {
-        Broken::Lost(error.to_string())
+        match error.kind() {
+            std::io::ErrorKind::TimedOut => {
+                Broken::Lost(format!("nothing was heard of it for {} s", SILENCE.as_secs()))
+            }
+            _ => Broken::Lost(error.to_string()),
+        }
     }
+}
+
+/// Frames of a stream that does not fall silent.
+fn listen<R: AsyncRead>(stream: R) -> Reader<Pin<Box<TimeoutReader<R>>>> {
+    let mut stream = TimeoutReader::new(stream);
+    stream.set_timeout(Some(SILENCE));
+    Reader::new(Box::pin(stream))
 }

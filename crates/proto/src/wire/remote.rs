@@ -2,7 +2,7 @@
 
 use super::Broken;
 use super::calls::Call;
-use super::link::{After, Link};
+use super::link::{After, Ends, Link};
 use super::message::{Message, decode};
 use crate::{DatasetInfo, Oss, OssError, Room};
 use bytes::Bytes;
@@ -40,12 +40,14 @@ impl RemoteMds {
         call: Call<'_>,
         after: After,
     ) -> Answer<T> {
+        // A lock may be waited for as long as others like.
+        let ends = if matches!(call, Call::Lock { .. }) { Ends::WithWhoWaits } else { Ends::WithItsAnswer };
         let Ok(message) = postcard::to_stdvec(&Message::Mds(call)) else {
             return Answer::err(FsError::invalid("a call that cannot be sent"));
         };
         let link = self.link.clone();
         Answer::pending(async move {
-            let (result, _) = link.call(message.into(), Vec::new(), after).await.map_err(fs_error)?;
+            let (result, _) = link.call(message.into(), Vec::new(), ends, after).await.map_err(fs_error)?;
             decode(&result)
                 .unwrap_or_else(|| Err(FsError::Io("the server's answer cannot be understood".into())))
         })
@@ -77,10 +79,12 @@ impl RemoteOss {
         Box::pin(async move {
             let failed = |what: &str| OssError::Io(what.to_string());
             let message = message.map_err(|_| failed("a call that cannot be sent"))?;
-            let answered = link.call(message.into(), bulk, None).await.map_err(|broken| match broken {
-                Broken::Gone(why) => OssError::Fenced(why),
-                other => failed(&other.to_string()),
-            });
+            let answered = link.call(message.into(), bulk, Ends::WithWhoWaits, None).await.map_err(
+                |broken| match broken {
+                    Broken::Gone(why) => OssError::Fenced(why),
+                    other => failed(&other.to_string()),
+                },
+            );
             let (result, bulk) = answered?;
             let result = decode(&result).ok_or_else(|| failed("the server's answer cannot be understood"))?;
             Ok((result?, bulk))

@@ -2,7 +2,7 @@
 
 use super::frame::{Frame, Kind, Outgoing, Reader, Writer};
 use super::message::{Asked, Encoded, Services, answer, answered};
-use super::{Broken, Hello, Pong, SILENCE, VERSIONS, Welcome};
+use super::{Broken, Hello, PING_EVERY, Pong, SILENCE, VERSIONS, Welcome, listen};
 use crate::{Mds, Oss};
 use futures::future::BoxFuture;
 use std::collections::HashMap;
@@ -11,7 +11,8 @@ use tarn_base::{FsError, Ino, Request, SegmentId, Txg};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
+use tokio_io_timeout::TimeoutWriter;
 use tokio_util::sync::CancellationToken;
 
 /// Calls of one client that are not answered yet. One more is refused: its client has gone wrong.
@@ -76,8 +77,13 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
-    let Some(frame) = heard(&mut reader).await? else { return Ok(()) };
+    // Who does not read is sent away like who says nothing.
+    let mut writer = TimeoutWriter::new(writer);
+    writer.set_timeout(Some(SILENCE));
+    let (mut reader, mut writer) = (listen(reader), Writer::new(Box::pin(writer)));
+    let greeting = timeout(SILENCE, reader.next()).await;
+    let greeting = greeting.map_err(|_| Broken::Lost("it does not say who it is".into()))??;
+    let Some(frame) = greeting else { return Ok(()) };
     let (served, welcome) = match greet(export, &frame).await {
         Ok(welcomed) => welcomed,
         Err(refusal) => {
@@ -85,18 +91,17 @@ where
                 Refusal::Not(why) => (Kind::Refused, why),
                 Refusal::Gone(why) => (Kind::Gone, why),
             };
-            let refuse = async {
-                writer.send(&Outgoing::new(kind, 0, why.clone().into_bytes())).await?;
-                writer.flush().await
-            };
-            timeout(SILENCE, refuse).await.map_err(|_| Broken::Lost("it does not read".into()))??;
+            writer.send(&Outgoing::new(kind, 0, why.clone().into_bytes())).await?;
+            writer.flush().await?;
             return Err(Broken::Refused(why));
         }
     };
     writer.send(&Outgoing::new(Kind::Welcome, 0, welcome)).await?;
-    timeout(SILENCE, writer.flush()).await.map_err(|_| Broken::Lost("it does not read".into()))??;
+    writer.flush().await?;
     let (answers, outgoing) = mpsc::channel(ANSWERS);
-    let writing = tokio::spawn(write(writer, outgoing));
+    let (mds, session) = (served.mds.clone(), served.session.clone());
+    let pong = move || Pong { info: mds.info(), durable: session.durable() };
+    let writing = tokio::spawn(write(writer, outgoing, pong));
     let room = Arc::new(Semaphore::new(ROOM));
     let end = served.end.clone();
     let mut connection = Connection { served, answers, pending: HashMap::new(), tasks: JoinSet::new(), room };
@@ -139,11 +144,6 @@ async fn greet(export: &dyn Export, frame: &Frame) -> Result<(Served, Vec<u8>), 
     Ok((served, welcome))
 }
 
-async fn heard<R: AsyncRead + Unpin>(reader: &mut Reader<R>) -> Result<Option<Frame>, Broken> {
-    let frame = timeout(SILENCE, reader.next()).await;
-    Ok(frame.map_err(|_| Broken::Lost(format!("nothing was heard of it for {} s", SILENCE.as_secs())))??)
-}
-
 /// One client's connection.
 struct Connection {
     served: Served,
@@ -159,7 +159,7 @@ struct Answer(Outgoing, Option<OwnedSemaphorePermit>);
 
 impl Connection {
     async fn run<R: AsyncRead + Unpin>(&mut self, reader: &mut Reader<R>) -> Result<(), Broken> {
-        while let Some(frame) = heard(reader).await? {
+        while let Some(frame) = reader.next().await? {
             match frame.kind {
                 Kind::Call => self.call(frame).await?,
                 Kind::Cancel => {
@@ -167,11 +167,8 @@ impl Connection {
                         call.abort();
                     }
                 }
-                Kind::Ping => {
-                    let pong = Pong { info: self.served.mds.info(), durable: self.served.session.durable() };
-                    let pong = postcard::to_stdvec(&pong).unwrap_or_default();
-                    self.answer(Outgoing::new(Kind::Pong, 0, pong)).await?;
-                }
+                // That it is there is all that it says.
+                Kind::Ping => {}
                 kind => return Err(Broken::Lost(format!("it sent a frame of kind {kind:?}"))),
             }
         }
@@ -235,8 +232,22 @@ async fn take(room: &Arc<Semaphore>, bytes: u64) -> Option<OwnedSemaphorePermit>
     room.clone().acquire_many_owned(pages).await.ok()
 }
 
-async fn write<W: AsyncWrite + Unpin>(mut writer: Writer<W>, mut outgoing: mpsc::Receiver<Answer>) {
-    while let Some(Answer(frame, _room)) = outgoing.recv().await {
+/// Sends answers, and now and then what there is to say anyway.
+async fn write<W: AsyncWrite + Unpin>(
+    mut writer: Writer<W>,
+    mut outgoing: mpsc::Receiver<Answer>,
+    pong: impl Fn() -> Pong,
+) {
+    let mut pongs = interval(PING_EVERY);
+    loop {
+        let answer = tokio::select! {
+            answer = outgoing.recv() => answer,
+            _ = pongs.tick() => {
+                let pong = postcard::to_stdvec(&pong()).unwrap_or_default();
+                Some(Answer(Outgoing::new(Kind::Pong, 0, pong), None))
+            }
+        };
+        let Some(Answer(frame, _room)) = answer else { return };
         let mut sent = writer.send(&frame).await;
         while sent.is_ok()
             && let Ok(Answer(frame, _room)) = outgoing.try_recv()

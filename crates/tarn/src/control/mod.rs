@@ -11,7 +11,6 @@ pub use client::{Door, Reach, ask, find, follow, wait_released};
 
 use crate::progress::Progress;
 use crate::telemetry::Sample;
-use crate::wiring::Certificates;
 use report::{CheckReport, DatasetReport, DoorReport, HistoryEntry, MountReport, PoolReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -144,6 +143,17 @@ pub struct ServeRequest {
     pub certificates: Certificates,
     /// Where scrapes of metrics are answered.
     pub metrics: Option<SocketAddr>,
+}
+
+/// Files in PEM form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Certificates {
+    /// Whom we believe.
+    pub ca: Option<PathBuf>,
+    /// Who we are, and the key to it.
+    pub cert: Option<PathBuf>,
+    pub key: Option<PathBuf>,
 }
 
 /// How a mount shall behave.

@@ -5,9 +5,9 @@
 
 use super::Node;
 use crate::control::report::{DoorReport, VisitorReport};
-use crate::control::{Reply, ServeRequest};
+use crate::control::{Certificates, Reply, ServeRequest};
 use crate::progress::Silent;
-use crate::wiring::{Certificates, Dataset, far};
+use crate::wiring::{Dataset, far};
 use anyhow::{Context, Result, bail};
 use futures::future::BoxFuture;
 use std::net::SocketAddr;

@@ -1,12 +1,11 @@
 use crate::address::PORT;
 use crate::context::Context;
-use crate::control::{Reply, Request, ServeRequest};
+use crate::control::{Certificates, Reply, Request, ServeRequest};
 use crate::names;
 use crate::node::start;
 use crate::table::{Cell, Style, Table};
 use crate::telemetry;
 use crate::verbs::mount::memory;
-use crate::wiring::Certificates;
 use anyhow::{Context as _, Result, bail};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! The way between hosts: TCP, with TLS where certificates are given.
 
 use crate::address::Address;
+use crate::control::Certificates;
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tarn_proto::wire::{Dial, Incoming, Outward};
@@ -18,17 +18,6 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// A peer greets within this time.
 const GREETING: Duration = Duration::from_secs(10);
-
-/// Files in PEM form.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Certificates {
-    /// Whom we believe.
-    pub ca: Option<PathBuf>,
-    /// Who we are, and the key to it.
-    pub cert: Option<PathBuf>,
-    pub key: Option<PathBuf>,
-}
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let read = || -> Result<Vec<_>, tokio_rustls::rustls::pki_types::pem::Error> {

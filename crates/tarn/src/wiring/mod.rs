@@ -7,7 +7,6 @@ mod fuse;
 mod pool;
 
 pub use dataset::{Budget, Checking, Dataset, destroy_dataset};
-pub use far::Certificates;
 pub use fuse::{DoorSettings, FuseMount, Leave, mount};
 pub use pool::{
     Created, Found, Importable, add_vdevs, create_pool, destroy_pool, export, history, import, log_history,

@@ -17,7 +17,8 @@ use tarn_base::{Provider, TallyStats};
 #[command(after_help = "\
 Requests are those that went out since the pool was opened (mounted), counted as stores do: each part of an upload and
 each page of a listing is one. `month` is what it costs to keep what is stored for a month. Data that leaves the
-provider costs too: --internet adds what was received at the price for that. Directories cost nothing.
+provider costs too: --internet adds what was received at the price for that. Directories cost nothing. Prices change:
+compare those that Tarn knows with the pages it names, and give your own with --prices.
 
 Columns (-o): name, provider, put, list, get, head, delete, requests, sent, received, price, stored, month.
 
@@ -25,6 +26,7 @@ Example:
   tarn cost tank
   tarn cost -v --internet tank
   tarn cost --jobs -o name,put,get,price tank
+  tarn cost --show-prices > my-prices.json
   tarn cost --prices my-prices.json --json tank")]
 pub struct Args {
     /// Show every vdev
@@ -36,15 +38,19 @@ pub struct Args {
     /// Add what was received at the price of data that leaves the provider
     #[arg(long)]
     internet: bool,
-    /// Prices of your own, in the shape of crates/tarn/prices.json
+    /// Prices of your own, in the shape that --show-prices gives
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
+    /// Print the prices that Tarn knows, and where to compare them
+    #[arg(long, conflicts_with = "pool")]
+    show_prices: bool,
     /// Columns, separated by commas
     #[arg(short = 'o', value_name = "COLUMN,...")]
     columns: Option<String>,
     #[command(flatten)]
     style: Style,
-    pool: String,
+    #[arg(required_unless_present = "show_prices")]
+    pool: Option<String>,
 }
 
 const COLUMNS: &[&[&str]] = &[
@@ -106,8 +112,12 @@ impl Line {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
+        let Some(pool) = &self.pool else {
+            context.print(Prices::built_in());
+            return Ok(0);
+        };
         let prices = Prices::read(self.prices.as_deref())?;
-        let pool = names::pool_of(&self.pool)?.to_string();
+        let pool = names::pool_of(pool)?.to_string();
         let Reply::Stats(sample) = context.ask(&pool, Request::Stats)? else {
             bail!("the node of pool '{pool}' answered something else");
         };
@@ -196,7 +206,12 @@ fn sources(sample: &Sample, prices: &Prices) -> String {
         Provider::ALL.into_iter().filter(|p| stats().any(|s| s.provider == *p)).filter_map(|provider| {
             let list = prices.of(provider)?;
             let (date, currency) = (&prices.date, &prices.currency);
-            Some(format!("{}: {currency}, {}, as of {date}: {}\n", provider.name(), list.what, list.source))
+            Some(format!(
+                "{}: {currency}, {}, as of {date}; compare {}\n",
+                provider.name(),
+                list.what,
+                list.source
+            ))
         });
     lines.collect()
 }

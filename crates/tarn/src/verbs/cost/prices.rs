@@ -14,7 +14,7 @@ const FILE_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// When they were read from their sources.
+    /// When they are said to have held.
     pub date: String,
     pub currency: String,
     s3: List,
@@ -60,6 +60,11 @@ fn gib(bytes: u64) -> f64 {
 }
 
 impl Prices {
+    /// Those that Tarn knows, as they would stand in a file.
+    pub fn built_in() -> &'static str {
+        BUILT_IN
+    }
+
     /// From the file, or those that Tarn knows.
     pub fn read(file: Option<&Path>) -> Result<Prices> {
         let Some(path) = file else { return Prices::parse(BUILT_IN) };
