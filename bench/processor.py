@@ -27,16 +27,23 @@ class Meter:
     def __init__(self):
         self.began, self.busy = time.monotonic(), busy()
 
+    def seconds(self):
+        return time.monotonic() - self.began
+
     def moved(self, size, seconds=None):
         """`size` bytes since then, in as many seconds as somebody measured nearer to them."""
-        seconds = seconds or time.monotonic() - self.began
+        seconds = seconds or self.seconds()
         return Moved(size / seconds, (busy() - self.busy) * GIB / size)
 
 
-def settle(limit=60):
-    """Waits until the machine is nearly idle, `limit` seconds at the most: what an earlier row left to do, such as to
-    delete what it wrote, is not the next one's."""
-    deadline = time.monotonic() + limit
+# Seconds that settle() waits at the most.
+patience = 60
+
+
+def settle():
+    """Waits until the machine is nearly idle, `patience` seconds at the most: what an earlier row left to do, such as
+    to delete what it wrote, is not the next one's."""
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         before = busy()
         time.sleep(0.5)

@@ -1,11 +1,13 @@
-"""An archive of 5,000 small files, 50 MB in 787 directories, the same every time: the shape of a source tree, with
-text from the sources that Cargo fetched, so that it compresses as text does."""
+"""Archives of small files, the same every time: the shape of a source tree, with text from the sources that Cargo
+fetched, so that it compresses as text does."""
 import io
 import os
 import random
 import tarfile
 
 FILES, DIRECTORIES, BYTES = 5000, 787, 50_000_000
+# More than this is the same text again.
+TEXT = 100_000_000
 
 
 def text(size):
@@ -23,21 +25,25 @@ def text(size):
     raise SystemExit(f"not enough sources in {base}: build Tarn first")
 
 
-def make(path):
+def make(path, files=FILES, directories=DIRECTORIES, size=BYTES):
+    """An archive at `path` of `files` files in `directories` directories with together `size` bytes."""
     rng = random.Random(1)
     folders = ["tree"]
-    while len(folders) < DIRECTORIES:
+    while len(folders) < directories:
         folders.append(f"{rng.choice(folders[-40:])}/d{len(folders)}")
-    weights = [rng.lognormvariate(0, 1.2) for _ in range(FILES)]
-    sizes = [int(w * BYTES / sum(weights)) for w in weights]
-    body, at = text(BYTES), 0
+    weights = [rng.lognormvariate(0, 1.2) for _ in range(files)]
+    whole = sum(weights)
+    sizes = [int(w * size / whole) for w in weights]
+    body, at = text(min(size, TEXT)), 0
     with tarfile.open(path, "w") as tar:
         for folder in folders:
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(entry)
-        for n, size in enumerate(sizes):
-            entry = tarfile.TarInfo(f"{folders[n % DIRECTORIES]}/file{n}.rs")
-            entry.size, entry.mode, entry.mtime = size, 0o644, 1_700_000_000 + n
-            tar.addfile(entry, io.BytesIO(body[at:at + size]))
-            at += size
+        for n, length in enumerate(sizes):
+            if at + length > len(body):
+                at = n % 4096
+            entry = tarfile.TarInfo(f"{folders[n % directories]}/file{n}.rs")
+            entry.size, entry.mode, entry.mtime = length, 0o644, 1_700_000_000 + n
+            tar.addfile(entry, io.BytesIO(body[at:at + length]))
+            at += length

@@ -6,18 +6,9 @@ import subprocess
 from harness import REPO, Failed
 from processor import Meter
 from s3 import ACCESS, SECRET
+from stores import go_program
 
 OBJECT = 4 << 20
-
-
-def rawstore():
-    """The plain Go client, built when it is missing or older than its source."""
-    source, binary = os.path.join(REPO, "bench/rawstore/main.go"), os.path.join(REPO, ".tools/bin/rawstore")
-    if not os.path.exists(binary) or os.stat(binary).st_mtime < os.stat(source).st_mtime:
-        go = shutil.which("go") or os.path.join(REPO, ".tools/go/bin/go")
-        env = {**os.environ, "GO111MODULE": "off", "GOFLAGS": ""}
-        subprocess.run([go, "build", "-o", binary, source], check=True, env=env)
-    return binary
 
 
 def example(name):
@@ -31,7 +22,7 @@ def example(name):
 
 def clients():
     """The two clients; the second is Tarn's bucket crate."""
-    found = {"rawstore": rawstore(), "bucket crate": example("raw")}
+    found = {"rawstore": go_program("rawstore"), "bucket crate": example("raw")}
     return {name: path for name, path in found.items() if path}
 
 
@@ -45,23 +36,25 @@ def run(binary, words, keys=()):
     return meter.moved(int(moved), float(seconds))
 
 
-def objects(server, at_least):
+def objects(server, at_least, prefix=""):
     """The objects in all buckets that have at least so many bytes, as lines "bucket/key<TAB>size", by looking at the
-    server's files."""
-    keys = []
+    server's files; buckets take turns, so that whoever reads them in this order reads from all at once."""
+    found = []
     for name in server.names:
-        for folder, _, names in os.walk(os.path.join(server.root, name)):
+        keys = []
+        for folder, _, names in os.walk(os.path.join(server.root, name, prefix)):
             sized = [(os.path.join(folder, n), os.stat(os.path.join(folder, n)).st_size) for n in names]
             keys += [f"{os.path.relpath(p, server.root)}\t{size}" for p, size in sized if size >= at_least]
-    return sorted(keys)
+        found += enumerate(sorted(keys))
+    return [key for _, key in sorted(found)]
 
 
-def get(server, keys):
+def get(server, keys, numbers=(8, 12, 16)):
     """Reading the objects, by each client at several numbers of connections."""
     return {
         f"{name}, {connections} connections": run(path, ["get", server.endpoint, connections], keys)
         for name, path in clients().items()
-        for connections in (8, 12, 16)
+        for connections in numbers
     }
 
 
@@ -72,6 +65,11 @@ def put(server, size):
         for connections in (8, 16):
             words = ["put", server.endpoint, connections, size // OBJECT, OBJECT, *server.names]
             tries[f"{name}, {connections} connections"] = run(path, words)
-            for bucket in server.names:
-                shutil.rmtree(os.path.join(server.root, bucket, "raw"), ignore_errors=True)
+            forget(server)
     return tries
+
+
+def forget(server):
+    """Deletes what the clients have put."""
+    for bucket in server.names:
+        shutil.rmtree(os.path.join(server.root, bucket, "raw"), ignore_errors=True)

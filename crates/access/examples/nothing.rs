@@ -1,34 +1,84 @@
-//! A FUSE file system that does nothing: one file, `file`, whose content lies in memory already.
+//! A FUSE file system that does nothing: one file, `file`, whose content lies in memory already, and files and
+//! directories that are made, which are names in a table and hold nothing.
 //!
 //!     nothing DIR SIZE
 //!
-//! What it costs to read is what the kernel takes for FUSE alone, so that a benchmark can tell how much of a real file
-//! system's cost could be saved at all. It asks the kernel for what Tarn asks for. Ends when it is unmounted.
+//! What it costs to read, or to make a name, is what the kernel takes for FUSE alone, so that a benchmark can tell how
+//! much of a real file system's cost could be saved at all. It asks the kernel for what Tarn asks for. Ends when it is
+//! unmounted.
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request, Session,
+    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request, Session, TimeOrNow,
 };
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FILE: INodeNo = INodeNo(2);
 /// Larger than any request, and small enough to stay in a processor's cache.
 const CONTENT: usize = 1 << 20;
 const TTL: Duration = Duration::from_secs(60);
 
+/// What there is besides `file`.
+#[derive(Default)]
+struct Names {
+    last: u64,
+    entries: HashMap<u64, BTreeMap<OsString, (u64, FileType)>>,
+    kinds: HashMap<u64, FileType>,
+    /// What each open directory held when it was opened.
+    listings: HashMap<u64, Listing>,
+}
+
+type Listing = Arc<Vec<(OsString, u64, FileType)>>;
+
 struct Nothing {
     size: u64,
     content: Vec<u8>,
+    names: Mutex<Names>,
 }
 
 impl Nothing {
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self, parent: INodeNo, name: &OsStr, kind: FileType) -> FileAttr {
+        let mut names = self.names();
+        names.last += 1;
+        let ino = FILE.0 + names.last;
+        names.kinds.insert(ino, kind);
+        names.entries.entry(parent.0).or_default().insert(name.to_owned(), (ino, kind));
+        drop(names);
+        self.attr_of(INodeNo(ino), kind)
+    }
+
+    fn remove(&self, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let mut names = self.names();
+        match names.entries.get_mut(&parent.0).and_then(|entries| entries.remove(name)) {
+            Some((ino, _)) => {
+                names.kinds.remove(&ino);
+                names.entries.remove(&ino);
+                drop(names);
+                reply.ok();
+            }
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
     fn attr(&self, ino: INodeNo) -> FileAttr {
-        let (kind, size) = match ino {
-            FILE => (FileType::RegularFile, self.size),
-            _ => (FileType::Directory, 0),
+        let kind = match ino {
+            FILE => FileType::RegularFile,
+            _ => self.names().kinds.get(&ino.0).copied().unwrap_or(FileType::Directory),
         };
+        self.attr_of(ino, kind)
+    }
+
+    fn attr_of(&self, ino: INodeNo, kind: FileType) -> FileAttr {
+        let size = if ino == FILE { self.size } else { 0 };
         FileAttr {
             ino,
             size,
@@ -51,7 +101,12 @@ impl Nothing {
 
 impl Filesystem for Nothing {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for flag in [InitFlags::FUSE_ASYNC_READ, InitFlags::FUSE_ASYNC_DIO, InitFlags::FUSE_MAX_PAGES] {
+        for flag in [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_MAX_PAGES,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+        ] {
             let _ = config.add_capabilities(flag);
         }
         let _ = config.set_max_write(CONTENT as u32);
@@ -59,11 +114,125 @@ impl Filesystem for Nothing {
         Ok(())
     }
 
-    fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match name == "file" {
-            true => reply.entry(&TTL, &self.attr(FILE), Generation(0)),
-            false => reply.error(Errno::ENOENT),
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent == INodeNo::ROOT && name == "file" {
+            return reply.entry(&TTL, &self.attr(FILE), Generation(0));
         }
+        let found = self.names().entries.get(&parent.0).and_then(|entries| entries.get(name).copied());
+        match found {
+            Some((ino, kind)) => reply.entry(&TTL, &self.attr_of(INodeNo(ino), kind), Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        reply.entry(&TTL, &self.make(parent, name, FileType::Directory), Generation(0));
+    }
+
+    fn create(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        _kill_suidgid: bool,
+        reply: ReplyCreate,
+    ) {
+        let attr = self.make(parent, name, FileType::RegularFile);
+        reply.created(&TTL, &attr, Generation(0), FileHandle(0), FopenFlags::empty());
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove(parent, name, reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove(parent, name, reply);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        _flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mut names = self.names();
+        match names.entries.get_mut(&parent.0).and_then(|entries| entries.remove(name)) {
+            Some(entry) => {
+                names.entries.entry(new_parent.0).or_default().insert(new_name.to_owned(), entry);
+                drop(names);
+                reply.ok();
+            }
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let mut names = self.names();
+        let held = names.entries.get(&ino.0).into_iter().flatten();
+        let listing = held.map(|(name, (ino, kind))| (name.clone(), *ino, *kind)).collect();
+        names.last += 1;
+        let handle = names.last;
+        names.listings.insert(handle, Arc::new(listing));
+        drop(names);
+        reply.opened(FileHandle(handle), FopenFlags::empty());
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listing = self.names().listings.get(&handle.0).cloned().unwrap_or_default();
+        for (next, (name, ino, kind)) in listing.iter().enumerate().skip(offset as usize) {
+            if reply.add(INodeNo(*ino), next as u64 + 1, *kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.names().listings.remove(&handle.0);
+        reply.ok();
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        _kill_suidgid: bool,
+        reply: ReplyAttr,
+    ) {
+        reply.attr(&TTL, &self.attr(ino));
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
@@ -99,5 +268,5 @@ fn main() -> io::Result<()> {
     let mut config = Config::default();
     config.n_threads = Some(std::thread::available_parallelism()?.get().max(2));
     config.clone_fd = true;
-    Session::new(Nothing { size, content: vec![1; CONTENT] }, dir, &config)?.run()
+    Session::new(Nothing { size, content: vec![1; CONTENT], names: Mutex::default() }, dir, &config)?.run()
 }

@@ -1,0 +1,4 @@
+# What the tests' scripts share, for those of the benchmark.
+# shellcheck shell=sh
+
+. "$(dirname "$0")/../../tests/install/lib.sh"

@@ -1,0 +1,201 @@
+"""Rows of names: how many a second can be made, looked at and removed, by one process and by several."""
+import multiprocessing
+import os
+import shutil
+import time
+
+import nothing
+from processor import settle
+from systems import Ext4, System, Tarn
+
+GIB = 1 << 30
+# Names a process works on, and how often readdir lists all of them.
+NAMES, LISTINGS = 2000, 10
+FORMS = ((1, False), (4, False), (16, False), (16, True))
+
+
+def names(folder, number, each):
+    return [os.path.join(folder, f"w{number}-{n}") for n in range(each)]
+
+
+def create(paths):
+    for path in paths:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    return len(paths)
+
+
+def stat(paths):
+    for path in paths:
+        os.stat(path)
+    return len(paths)
+
+
+def open_(paths):
+    for path in paths:
+        os.close(os.open(path, os.O_RDONLY))
+    return len(paths)
+
+
+def readdir(paths):
+    """Names listed."""
+    return sum(len(os.listdir(os.path.dirname(paths[0]))) for _ in range(LISTINGS))
+
+
+def rename(paths):
+    for path in paths:
+        os.rename(path, path + "-")
+    return len(paths)
+
+
+def unlink(paths):
+    for path in paths:
+        os.unlink(path + "-")
+    return len(paths)
+
+
+STEPS = {"create": create, "stat": stat, "open": open_, "readdir": readdir, "rename": rename, "unlink": unlink}
+
+
+def work(index, paths, barrier, queue):
+    """One process: every step when all are ready for it; tells when it began and ended, and how much it did."""
+    for what, step in STEPS.items():
+        barrier.wait(120)
+        start = time.monotonic()
+        try:
+            queue.put((what, start, step(paths), time.monotonic(), None))
+        except OSError as error:
+            queue.put((what, start, 0, time.monotonic(), str(error)))
+    queue.close()
+
+
+def measure(folder, workers, many, each):
+    """Of every step: operations a second of all processes together, or the words of its failure."""
+    os.makedirs(folder)
+    places = []
+    for number in range(workers):
+        place = os.path.join(folder, f"d{number}") if many else folder
+        os.makedirs(place, exist_ok=True)
+        places.append(names(place, number, each))
+    fork = multiprocessing.get_context("fork")
+    barrier, queue = fork.Barrier(workers), fork.Queue()
+    running = [fork.Process(target=work, args=(n, paths, barrier, queue)) for n, paths in enumerate(places)]
+    for process in running:
+        process.start()
+    told = [queue.get(timeout=300) for _ in range(workers * len(STEPS))]
+    for process in running:
+        process.join(60)
+    shutil.rmtree(folder, ignore_errors=True)
+    speeds = {}
+    for what in STEPS:
+        mine = [entry for entry in told if entry[0] == what]
+        failed = next((entry[4] for entry in mine if entry[4]), None)
+        if failed:
+            speeds[what] = failed
+            continue
+        seconds = max(entry[3] for entry in mine) - min(entry[1] for entry in mine)
+        speeds[what] = sum(entry[2] for entry in mine) / seconds
+    return speeds
+
+
+class Nothing(System):
+    """The FUSE file system that does nothing."""
+
+    def __init__(self, root):
+        super().__init__("nothing", root)
+        self.context = None
+
+    def mount(self):
+        self.context = nothing.mounted(self.root, 0)
+        file = self.context.__enter__()
+        if file:
+            self.mnt = os.path.dirname(file)
+
+    def unmount(self):
+        if self.context:
+            self.context.__exit__(None, None, None)
+            self.context = None
+
+    def abort(self):
+        self.unmount()
+
+
+class Metadata:
+    """Everybody on buckets that are directories or a server as near; names are what is measured, not the store."""
+
+    def __init__(self, bench):
+        self.bench, self.results = bench, bench.results
+        self.pool = Tarn(bench.pool("metadata", bench.server.urls("metadata")))
+        self.ext4, self.nothing = Ext4(bench.root, 2 * GIB), Nothing(bench.root)
+
+    def round(self, number):
+        self.ext4.mount()
+        self.nothing.mount()
+        try:
+            for workers, many in FORMS:
+                turns = [self.pool, self.ext4, self.nothing]
+                for system in self.bench.turned(turns, number):
+                    settle()
+                    self.one(system, workers, many)
+        finally:
+            self.ext4.unmount()
+            self.nothing.unmount()
+        if number == 0:
+            for peer in self.bench.peers():
+                self.peer(peer)
+        self.cold(number)
+
+    def one(self, system, workers, many):
+        speeds = measure(os.path.join(system.mnt, "names"), workers, many, NAMES // (4 if workers > 4 else 1))
+        for what, speed in speeds.items():
+            self.tell(f"meta-{what}-{workers}{'-many' * many}", system, speed)
+
+    def tell(self, row, system, speed):
+        if isinstance(speed, str):
+            self.results.blank(row, system.name, speed)
+        else:
+            self.results.add(row, system.name, speed)
+
+    def peer(self, peer):
+        """Once, alone, and with fewer names: a peer takes a request or more for each."""
+        def run():
+            for what, speed in measure(os.path.join(peer.mnt, "names"), 1, False, NAMES // 10).items():
+                self.tell(f"meta-{what}-1", peer, speed)
+
+        self.bench.measured(peer, [(None, run)], drop=["names"])
+
+    def cold(self, number):
+        """The first stat of every file after a mount."""
+        def prepare(system):
+            folder = os.path.join(system.mnt, "cold")
+            os.makedirs(folder)
+            create(names(folder, 0, NAMES // 4))
+            fd = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            except OSError:
+                pass
+            finally:
+                os.close(fd)
+            system.settled()
+            return 0
+
+        def look(system):
+            start = time.monotonic()
+            count = stat(names(os.path.join(system.mnt, "cold"), 0, NAMES // 4))
+            return count / (time.monotonic() - start)
+
+        row = "meta-stat-cold"
+        prepare(self.pool)
+        self.pool.remount_cold()
+        self.results.add(row, "tarn", look(self.pool))
+        for path in names(os.path.join(self.pool.mnt, "cold"), 0, NAMES // 4):
+            os.unlink(path)
+        os.rmdir(os.path.join(self.pool.mnt, "cold"))
+        others = [self.ext4, *(self.bench.peers() if number == 0 else ())]
+        for peer in others:
+            steps = [(None, lambda: prepare(peer)), (row, lambda: look(peer))]
+            self.bench.measured(peer, steps, cold=[row], drop=["cold"])
+
+    def close(self):
+        self.bench.finish(self.pool)
+        self.ext4.close()

@@ -1,0 +1,108 @@
+"""Rows of random reads, by fio, and of overwrites."""
+import json
+import os
+import random
+import subprocess
+
+import nothing
+from processor import settle
+from systems import Tarn
+from work import MIB, write_files
+
+FILE = "random"
+SIZES, DEPTHS = (4096, 131072), (1, 32)
+OVERWRITES = 256
+
+
+def fio(path, size, block, depth, reads, limit):
+    """Reads a second at random places, none twice, by `depth` threads with a part of the reads each."""
+    each = max(1, min(reads, size // block) // depth)
+    words = [
+        "fio", "--name=reads", f"--filename={path}", "--rw=randread", f"--bs={block}", f"--size={size}", "--direct=1",
+        "--ioengine=psync", "--thread", f"--numjobs={depth}", f"--number_ios={each}", "--norandommap=0",
+        "--randrepeat=0", "--group_reporting", "--output-format=json", "--fallocate=none", "--invalidate=0",
+        f"--runtime={limit}",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=limit + 60)
+    if done.returncode:
+        raise OSError((done.stderr or done.stdout).strip()[:200])
+    text = done.stdout[done.stdout.index("{"):]
+    return json.loads(text)["jobs"][0]["read"]["iops"]
+
+
+class Far:
+    """Random reads from a store across a network."""
+
+    NAME, LIMITS, LARGEST = "random-far", {"first_byte_ms": 20, "connection": 60e6, "bucket": 100e6}, 256 * MIB
+    # By depth: enough to tell, and few enough that most fall on what no earlier one has fetched.
+    READS = {1: 200, 32: 3200}
+
+    def __init__(self, bench):
+        self.bench, self.results = bench, bench.results
+        self.size = min(bench.size, self.LARGEST)
+        store = bench.slow(**self.LIMITS) if self.LIMITS else bench.server
+        self.pool = Tarn(bench.pool(self.NAME, store.urls(self.NAME)))
+        write_files(self.pool, [FILE], self.size, bench.block)
+
+    def round(self, number):
+        turns = [self.tarn, *(lambda peer=peer: self.peer(peer) for peer in self.bench.peers(**self.LIMITS))]
+        for turn in self.bench.turned(turns, number):
+            settle()
+            turn()
+
+    def rows(self):
+        return [(f"{self.NAME}-{block}-{depth}", block, depth) for block in SIZES for depth in DEPTHS]
+
+    def reads(self, folder, block, depth):
+        return fio(os.path.join(folder, FILE), self.size, block, depth, self.READS[depth], 60)
+
+    def tarn(self):
+        for row, block, depth in self.rows():
+            self.pool.remount_cold()
+            self.results.add(row, "tarn", self.reads(self.pool.mnt, block, depth))
+
+    def peer(self, peer):
+        steps = [(None, lambda: write_files(peer, [FILE], self.size, self.bench.block))]
+        for row, block, depth in self.rows():
+            steps.append((row, lambda block=block, depth=depth: self.reads(peer.mnt, block, depth)))
+        self.bench.measured(peer, steps, cold=[row for row, *_ in self.rows()], drop=[FILE])
+
+    def close(self):
+        self.bench.finish(self.pool)
+
+
+class Near(Far):
+    """The same from a server on this machine; and hot reads, and overwrites."""
+
+    NAME, LIMITS, LARGEST = "random", {}, 1024 * MIB
+    READS = {1: 500, 32: 3200}
+
+    def round(self, number):
+        super().round(number)
+        self.hot()
+        self.overwrite(number)
+
+    def hot(self):
+        """4 KiB from the ARC: of a quarter of the file, which fits into it, read once before."""
+        path, size = os.path.join(self.pool.mnt, FILE), self.size // 4
+        with open(path, "rb", buffering=0) as file:
+            while file.tell() < size and file.read(MIB):
+                pass
+        self.results.add("random-hot", "tarn", fio(path, size, 4096, 1, 20_000, 20))
+        with nothing.mounted(self.bench.root, size) as file:
+            if file:
+                self.results.add("random-hot", "nothing", fio(file, size, 4096, 1, 20_000, 20))
+
+    def overwrite(self, number):
+        """Single bytes at random places, each in a record of its own as good as always, and one fsync."""
+        chance = random.Random(number)
+        self.pool.remount_cold()
+        before = self.pool.cost()["sent"]
+        fd = os.open(os.path.join(self.pool.mnt, FILE), os.O_WRONLY)
+        try:
+            for _ in range(OVERWRITES):
+                os.pwrite(fd, b"!", chance.randrange(self.size))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        self.results.add("overwrite-one-byte", "tarn", (self.pool.cost()["sent"] - before) / OVERWRITES)

@@ -1,0 +1,91 @@
+"""Work that is given to every system alike."""
+import mmap
+import os
+import subprocess
+import threading
+import time
+
+from processor import Meter, settle
+
+MIB = 1 << 20
+# Of <linux/mman.h>; Python has no name for it.
+MADV_POPULATE_WRITE = 23
+
+
+def timed(command, limit=900, **kw):
+    """Seconds that a command takes."""
+    start = time.monotonic()
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL, timeout=limit, **kw)
+    return time.monotonic() - start
+
+
+def shell(text, limit=900):
+    """Seconds that a line of shell takes."""
+    return timed(["sh", "-c", text], limit)
+
+
+def _write(path, size, block):
+    view = memoryview(block)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        done = 0
+        while done < size:
+            at = done % len(block)
+            done += os.write(fd, view[at:at + min(MIB, size - done)])
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_files(system, names, size, block):
+    """Writes files of together `size` bytes that cannot be compressed, each by a thread, with fsync."""
+    failed = []
+
+    def one(name):
+        try:
+            _write(os.path.join(system.mnt, name), size // len(names), block)
+        except OSError as error:
+            failed.append(error)
+
+    meter = Meter()
+    threads = [threading.Thread(target=one, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    system.settled()
+    return meter.moved(size)
+
+
+def read_files(folder, names, size, direct, block="1M", limit=900):
+    """Reads files of together `size` bytes at once, each by a dd."""
+    words = ["iflag=direct"] if direct else []
+    meter = Meter()
+    running = [
+        subprocess.Popen(["dd", f"if={folder}/{name}", "of=/dev/null", f"bs={block}", *words], stderr=subprocess.PIPE)
+        for name in names
+    ]
+    try:
+        for process in running:
+            _, said = process.communicate(timeout=limit)
+            if process.returncode:
+                raise OSError(said.decode(errors="replace").strip()[:200])
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+    return meter.moved(size)
+
+
+def remount_cold(system, size):
+    """Mounts a system again with cold caches, on an idle machine and on memory that is there.
+
+    Under a virtual machine, memory that was free for some seconds may be the host's again, which must find it anew at
+    its first touch: at a fraction of memory speed, now and then, whoever asks for it.
+    """
+    settle()
+    with mmap.mmap(-1, 2 * size) as memory:
+        memory.madvise(MADV_POPULATE_WRITE)
+    system.remount_cold()
