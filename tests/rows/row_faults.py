@@ -252,7 +252,13 @@ def forced(t):
         t.check(file.read() == b"durable", "what was durable is gone")
     # Not the bucket that says who holds the pool: without it nothing about the pool can be changed for good.
     trouble.proxy.silent = {"b02"}
-    with call(write_durably, os.path.join(mnt, "other"), b"y" * 100_000) as writer:
+
+    def write_others():
+        # What one of them needs may lie in the other two buckets.
+        for n in range(100):
+            write_durably(os.path.join(mnt, f"other{n}"), b"y" * 100_000)
+
+    with call(write_others) as writer:
         trouble.until_suspended(30)
         host.tarn("pool", "set", "failmode=continue", "tank", limit=30)
         writer.join(15)
