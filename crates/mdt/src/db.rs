@@ -342,7 +342,13 @@ impl Database {
     pub async fn close(&self) -> Result<(), DbError> {
         self.abandon();
         loop {
-            match self.db().close().await.map_err(DbError::from) {
+            let db = self.db();
+            if db.status().close_reason.is_some() {
+                // What is committed lies in the log. Unless another host has the pool, nothing is amiss.
+                let _ = tokio::time::timeout(CLOSING, db.close()).await;
+                return confirm(&self.opener.pool).await;
+            }
+            match db.close().await.map_err(DbError::from) {
                 // What is committed lies in the log, from which the next opening has it.
                 Err(DbError::Failed(why)) if self.opener.forward.learns(&why) => {
                     *self.db.write() = Arc::new(self.opener.open().await?);

@@ -5,34 +5,34 @@
 //! (rendezvous hashing). The list of vdevs is fixed when the dataset is made, so places never change. We call the
 //! first the *primary* and the second the *second*. With one vdev there is only a primary.
 //!
-//! # Creating: the primary decides
-//! SlateDB fences writers by create-if-absent: of two who create one path, exactly one may succeed, for ever. So:
-//! 1. Create on the primary. If it says `Exists`, its object's trailer is read: the same nonce means that it is
-//!    ours and only the reply was lost (the nonce follows from SlateDB's put id, so a retry has the same), and we
-//!    go on; else the path is taken.
-//! 2. Create on the second. If it says `Exists` with our nonce, it is our own earlier try or a reader's repair.
+//! # Creating: the older epoch wins
+//! SlateDB fences writers by create-if-absent: of two who create one path, exactly one may succeed, for ever. Both
+//! copies are created at once, because a sync waits for it, and success is reported when both are there and ours.
+//! Within a process, creates of one path come one after another.
 //!
-//! Both are durable when answered, and success is reported after both.
+//! *One copy was there already.* Then both are read. With our nonce in both, only the reply of an earlier try was lost
+//! (the nonce follows from SlateDB's put id, so a retry has the same): the authority is asked whether the pool is still
+//! ours, and the create succeeds. Else the path is taken, whoever has it. What lies there may be:
+//! - an object whose other copy was lost. It may have been acknowledged: our copy in the gap has to go;
+//! - a half of somebody's create, and ours is the other half. It is a writer that took the pool over from us, or from
+//!   which we took it over: others of our time there are none. Neither was told of success.
 //!
-//! *Why not both at once?* Then two writers could each have one copy, and no rule could tell that from the state
-//! where an old object lost its primary copy. In sequence, nobody writes the second without having won the primary,
-//! so the second holds what once won or nothing.
+//! One rule serves both, as nobody can tell them apart: *the object of the older epoch wins, and the newer writer puts it
+//! over its own before it is told that the path is taken*. So an acknowledged object is never given up for a later one;
+//! who took the pool over finds at that path what it will find there for ever; and the older writer, who sees an epoch
+//! above its own, touches nothing. It may have seen its object win. That is why it asks the authority first: success
+//! after a takeover would come too late for the new holder to see it.
 //!
-//! *The primary is unreachable:* the create fails. It is not decided on the second, because another writer may
-//! reach the primary. SlateDB retries, and work goes on when the bucket is back.
+//! *One vdev is unreachable:* the create fails, though the other may have the object; a retry finds it by its nonce.
+//! Metadata is not acknowledged with one copy.
 //!
-//! *The second is unreachable:* the create fails too, though the primary has the object; a retry finds it by its
-//! nonce and goes on with step 2. Metadata is not acknowledged with one copy.
-//!
-//! *Crash between the steps:* one copy exists, not acknowledged. It counts: reads find it, and a listing that finds
+//! *Crash before both are there:* one copy exists, not acknowledged. It counts: reads find it, and a listing that finds
 //! an object with one copy for a while has the other made.
 //!
 //! *The primary lost its object, the second has it.* A reader finds the primary without it, reads the second, and
-//! puts it back on the primary by create. A creator who comes first wins step 1, though the path is taken, and
-//! learns of it in step 2: the second holds a foreign object. By the rule above that one once won: the primary is
-//! overwritten with it and the create fails. In between a reader could see the creator's object; that needs a lost
-//! object, a writer who does not know of the path (a stale one), and a read in the same moment, and it lasts only
-//! if the creator crashes right there.
+//! puts it back on the primary by create. A creator who comes first gives way to the second's by the rule above. In
+//! between a reader could see the creator's object; that needs a lost object, a writer who does not know of the path (a
+//! stale one), and a read in the same moment, and it lasts only if the creator crashes right there.
 //!
 //! # Reading
 //! The primary is read first. A copy is good if trailer and the crcs of the blocks read are right and the trailer
@@ -44,7 +44,7 @@
 //! SSTs have names that are never used twice: both copies are put at once. The few objects that are replaced
 //! (SlateDB's collection boundary, by compare-and-swap on the e-tag, which is the nonce) are written primary first,
 //! one at a time, after asking the pool's authority: the primary is always the newer. A delete takes the second
-//! first, so that what a crash leaves is a primary, and a later create finds it.
+//! first, so that what a crash leaves is a primary, and a reader asks for no other.
 //!
 //! # Listing
 //! The union over all metadata vdevs. One vdev may fail to list (what it holds is also elsewhere).

@@ -13,10 +13,10 @@ use bytes::Bytes;
 use futures::future::join_all;
 use object_store::{PutMode, PutResult};
 use parking_lot::Mutex;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use tarn_base::point::{self, Point};
 use tarn_base::{DatasetId, PoolGuid, VdevGuid};
 use tokio::sync::watch;
@@ -47,8 +47,10 @@ pub(crate) struct MetadataStore {
     pub(super) guids: Vec<VdevGuid>,
     pub(super) gate: Arc<Gate>,
     pub(super) damage: Arc<DamageLog>,
-    pub(super) footers: Cache<String, Arc<Footer>, Weight>,
-    pub(super) regions: Cache<(String, u64), Part, Weight>,
+    pub(super) footers: Cache<String, Arc<Footer>, Weight, Hashing>,
+    pub(super) regions: Cache<(String, u64), Part, Weight, Hashing>,
+    /// One create of a path at a time; the path says which of them is to be held.
+    creating: [tokio::sync::Mutex<()>; 16],
     /// One replacement of an existing object at a time.
     pub(super) rewriting: tokio::sync::Mutex<()>,
     /// Sizes of the objects known, for the vdevs' books, and what was deleted, so that no repair brings it back.
@@ -57,6 +59,18 @@ pub(crate) struct MetadataStore {
     /// When an object was written or deleted last.
     changed: watch::Sender<Instant>,
     pub(super) this: std::sync::Weak<MetadataStore>,
+}
+
+/// The same in every process, so that a simulation that is repeated forgets the same.
+type Hashing = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+
+fn cache<K, V>(expected: usize, bytes: u64) -> Cache<K, V, Weight, Hashing>
+where
+    K: Eq + std::hash::Hash,
+    V: Clone,
+    Weight: quick_cache::Weighter<K, V>,
+{
+    Cache::with(expected, bytes, Weight, Hashing::default(), DefaultLifecycle::default())
 }
 
 /// Memory that what is remembered takes, in bytes.
@@ -110,6 +124,11 @@ pub(super) fn given_up(error: impl Into<Error>) -> object_store::Error {
     }
 }
 
+/// A number below `count` that is always the same for a path.
+fn one_of(path: &str, count: usize) -> usize {
+    twox_hash::XxHash3_64::oneshot(path.as_bytes()) as usize % count
+}
+
 fn taken(path: &str) -> object_store::Error {
     object_store::Error::AlreadyExists { path: path.into(), source: "object exists".into() }
 }
@@ -154,8 +173,9 @@ impl MetadataStore {
             vdevs,
             gate,
             damage,
-            footers: Cache::with_weighter(1 << 10, MEMORY / FOOTERS_PART, Weight),
-            regions: Cache::with_weighter(1 << 6, MEMORY - MEMORY / FOOTERS_PART, Weight),
+            footers: cache(1 << 10, MEMORY / FOOTERS_PART),
+            regions: cache(1 << 6, MEMORY - MEMORY / FOOTERS_PART),
+            creating: Default::default(),
             rewriting: tokio::sync::Mutex::new(()),
             books: Mutex::default(),
             settled_ms: AtomicI64::new(SETTLED_MS),
@@ -238,55 +258,68 @@ impl MetadataStore {
     }
 
     async fn create(&self, path: &str, object: &Prepared) -> Os<()> {
+        let _one = self.creating[one_of(path, self.creating.len())].lock().await;
         let key = self.key(path);
         let holders = self.holders(path);
-        for (n, vdev) in holders.iter().enumerate() {
-            match vdev.create(&key, object.body.clone()).await {
-                Ok(()) => {}
-                Err(Error::Bucket(tarn_bucket::Error::Exists(_))) => {
-                    self.resolve(path, object, &holders, n).await?;
-                }
-                Err(error) => return Err(given_up(error)),
-            }
-            if n == 0 && holders.len() > 1 {
+        let first = AtomicBool::new(true);
+        let creates = holders.iter().map(|vdev| async {
+            let made = vdev.create(&key, object.body.clone()).await;
+            if made.is_ok() && holders.len() > 1 && first.swap(false, SeqCst) {
                 point::pass(Point::MetadataOneCopy);
             }
+            made
+        });
+        let mut found = false;
+        for made in join_all(creates).await {
+            match made {
+                Ok(()) => {}
+                Err(Error::Bucket(tarn_bucket::Error::Exists(_))) => found = true,
+                Err(error) => return Err(given_up(error)),
+            }
         }
-        Ok(())
+        if found { self.settle(path, object, &holders).await } else { Ok(()) }
     }
 
-    /// A create found an object on holder `n`: ours or not.
-    async fn resolve(&self, path: &str, object: &Prepared, holders: &[&Arc<Vdev>], n: usize) -> Os<()> {
-        let one = self.rewriting.lock().await;
+    /// A create found an object: ours, somebody else's, or one of each. Success is ours alone on every holder.
+    async fn settle(&self, path: &str, object: &Prepared, holders: &[&Arc<Vdev>]) -> Os<()> {
+        let _one = self.rewriting.lock().await;
         let key = self.key(path);
         let identity = Identity { pool: self.pool, key: &key };
-        let found = read_one(holders[n], &identity, &Want::All).await;
-        match (n, found) {
-            (_, Ok(part)) if part.footer.nonce == object.footer.nonce => Ok(()),
-            (0, Ok(_)) => Err(taken(path)),
-            (_, Ok(part)) => {
-                // It once won, and the primary lost it: ours gives way.
-                self.rewrite(holders[0], path, &part).await.map_err(given_up)?;
-                Err(taken(path))
+        let read = holders.iter().map(|vdev| read_one(vdev, &identity, &Want::All));
+        let mut good = Vec::new();
+        let mut damaged = Vec::new();
+        for (&vdev, found) in holders.iter().zip(join_all(read).await) {
+            match found {
+                Ok(part) => good.push((vdev, part)),
+                Err(CopyError::Damaged(problem)) => damaged.push((vdev, problem)),
+                // Deleted in the meantime: it was not ours.
+                Err(CopyError::Absent) => return Err(taken(path)),
+                Err(CopyError::Failed(error)) => return Err(given_up(error)),
+                Err(CopyError::Range(error)) => return Err(generic(error)),
             }
-            (0, Err(CopyError::Damaged(problem))) => {
-                self.note(holders[0], &key, &problem, false);
-                drop(one);
-                // Was it ours? If the other copy cannot tell, it was not: one who is told so tries another path.
-                match self.read_healing(path, &Want::Head).await {
-                    Ok(part) if part.footer.nonce == object.footer.nonce => Ok(()),
-                    Ok(_) | Err(_) => Err(taken(path)),
+        }
+        // Of equal epochs, the other's is the older: in one process, creates of a path come one after another.
+        let age = |part: &Part| (part.footer.epoch, part.footer.nonce == object.footer.nonce);
+        let Some(winner) = good.iter().map(|(_, part)| part).min_by_key(|part| age(part)).cloned() else {
+            damaged.iter().for_each(|(vdev, problem)| self.note(vdev, &key, problem, false));
+            return Err(taken(path));
+        };
+        if good.iter().all(|(_, part)| part.footer.epoch <= self.gate.epoch()) {
+            for (vdev, problem) in &damaged {
+                self.rewrite(vdev, path, &winner).await.map_err(given_up)?;
+                self.note(vdev, &key, problem, true);
+            }
+            for (vdev, part) in &good {
+                if part.footer.nonce != winner.footer.nonce {
+                    self.rewrite(vdev, path, &winner).await.map_err(given_up)?;
                 }
             }
-            (_, Err(CopyError::Damaged(problem))) => {
-                self.note(holders[n], &key, &problem, true);
-                holders[n].put_durable(&key, object.body.clone()).await.map_err(given_up)
-            }
-            // Deleted in the meantime: it was not ours.
-            (_, Err(CopyError::Absent)) => Err(taken(path)),
-            (_, Err(CopyError::Failed(error))) => Err(given_up(error)),
-            (_, Err(CopyError::Range(error))) => Err(generic(error)),
         }
+        if good.iter().any(|(_, part)| part.footer.nonce != object.footer.nonce) {
+            return Err(taken(path));
+        }
+        // Who took the pool meanwhile may have looked here before it was ours.
+        self.gate.check(true).await.map_err(given_up)
     }
 
     /// Compare-and-swap on the e-tag. Among the tasks of this process the lock makes it atomic, among hosts the

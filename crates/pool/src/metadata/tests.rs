@@ -211,36 +211,65 @@ async fn a_lost_reply_is_success_at_either_step() {
 #[tokio::test]
 async fn a_create_is_refused_while_a_holder_is_unreachable() {
     let (_, pool, store) = world(4).await;
-    let urls = holders(&pool, "wal/1");
-    faulty(&urls[0]).set_outage(true);
-    assert!(matches!(create_if_absent(&store, "wal/1", "a", "a").await, Err(OsError::Generic { .. })));
-    assert!(!has(&urls[1], "wal/1").await);
-    faulty(&urls[0]).set_outage(false);
-    well(&pool).await;
-    faulty(&urls[1]).set_outage(true);
-    assert!(create_if_absent(&store, "wal/1", "a", "a").await.is_err());
-    // The primary decided: nobody else may have the path, and it is found.
-    assert!(matches!(create_if_absent(&store, "wal/1", "b", "b").await, Err(OsError::AlreadyExists { .. })));
-    assert_eq!(read(&store, "wal/1").await.unwrap(), "a");
-    faulty(&urls[1]).set_outage(false);
-    well(&pool).await;
-    create_if_absent(&store, "wal/1", "a", "a").await.unwrap();
-    assert!(has(&urls[1], "wal/1").await);
+    for n in 0..2 {
+        let path = format!("wal/{n}");
+        let urls = holders(&pool, &path);
+        faulty(&urls[n]).set_outage(true);
+        assert!(matches!(create_if_absent(&store, &path, "a", "a").await, Err(OsError::Generic { .. })));
+        assert!(create_if_absent(&store, &path, "b", "b").await.is_err());
+        assert_eq!(read(&store, &path).await.unwrap(), "a");
+        faulty(&urls[n]).set_outage(false);
+        well(&pool).await;
+        // The first was there: nobody else may have the path.
+        let other = create_if_absent(&store, &path, "b", "b").await;
+        assert!(matches!(other, Err(OsError::AlreadyExists { .. })), "{other:?}");
+        create_if_absent(&store, &path, "a", "a").await.unwrap();
+        assert!(get(&urls[0], &key(&path)).await == get(&urls[1], &key(&path)).await);
+    }
 }
 
 #[tokio::test]
-async fn a_primary_that_lost_its_object_does_not_free_the_path() {
+async fn of_two_halves_the_older_epochs_wins() {
+    let (urls, pool, old) = world(4).await;
+    let taken_over = Pool::import(&urls, None, forced(2)).await.unwrap();
+    let new = taken_over.metadata_store(&taken_over.config().datasets[0]).unwrap();
+    for late in 0..2 {
+        let path = format!("wal/{late}");
+        let places = holders(&pool, &path);
+        // Each is first in one bucket.
+        create_if_absent(&new, &path, "new", "new").await.unwrap();
+        raw(&places[late]).delete(&[key(&path)]).await.unwrap();
+        let half = get(&places[1 - late], &key(&path)).await;
+        let refused = create_if_absent(&old, &path, "old", "old").await;
+        assert!(matches!(refused, Err(OsError::AlreadyExists { .. })), "{refused:?}");
+        assert!(get(&places[1 - late], &key(&path)).await == half, "the older one touches nothing");
+        let refused = create_if_absent(&new, &path, "new", "new").await;
+        assert!(matches!(refused, Err(OsError::AlreadyExists { .. })), "{refused:?}");
+        assert!(get(&places[0], &key(&path)).await == get(&places[1], &key(&path)).await);
+        assert_eq!(read(&new, &path).await.unwrap(), "old");
+    }
+    // It has won, and must not say so.
+    assert!(matches!(create_if_absent(&old, "wal/0", "old", "old").await, Err(OsError::Generic { .. })));
+    assert!(pool.gate.fenced());
+}
+
+#[tokio::test]
+async fn a_holder_that_lost_its_object_does_not_free_the_path() {
     let (urls, pool, store) = world(4).await;
-    create_if_absent(&store, "wal/1", "old", "old").await.unwrap();
+    for path in ["wal/0", "wal/1"] {
+        create_if_absent(&store, path, "old", "old").await.unwrap();
+    }
     let (_pool, store) = again(pool.clone(), &urls).await;
-    let places = holders(&pool, "wal/1");
-    raw(&places[0]).delete(&[key("wal/1")]).await.unwrap();
-    assert!(matches!(
-        create_if_absent(&store, "wal/1", "new", "new").await,
-        Err(OsError::AlreadyExists { .. })
-    ));
-    assert_eq!(read(&store, "wal/1").await.unwrap(), "old");
-    assert_eq!(get(&places[0], &key("wal/1")).await, get(&places[1], &key("wal/1")).await);
+    for (lost, path) in ["wal/0", "wal/1"].into_iter().enumerate() {
+        let places = holders(&pool, path);
+        raw(&places[lost]).delete(&[key(path)]).await.unwrap();
+        assert!(matches!(
+            create_if_absent(&store, path, "new", "new").await,
+            Err(OsError::AlreadyExists { .. })
+        ));
+        assert_eq!(read(&store, path).await.unwrap(), "old");
+        assert_eq!(get(&places[0], &key(path)).await, get(&places[1], &key(path)).await);
+    }
 }
 
 #[tokio::test]
