@@ -10,7 +10,7 @@
 
 use crate::phys::{ClientPhys, decode, encode};
 use crate::tx::Tx;
-use crate::{Mdt, Stop, key};
+use crate::{Mdt, key, no_stop};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tarn_base::{FsError, Ino, Request, Txg};
@@ -139,10 +139,7 @@ impl Mdt {
     /// Who had the dataset when it was closed, or not closed.
     pub(crate) async fn load_client(&self) -> Result<(), FsError> {
         let Some(row) = self.db.get(&key::client_row()).await? else { return Ok(()) };
-        let row: ClientPhys = decode("client", &row).map_err(|stop| match stop {
-            Stop::Fail(error) => error,
-            Stop::Missing(_) => FsError::Io("row is missing".into()),
-        })?;
+        let row: ClientPhys = decode("client", &row).map_err(no_stop)?;
         self.op.lock().client = Some(ClientState::from_phys(row));
         Ok(())
     }

@@ -26,6 +26,7 @@ mod memory;
 mod names;
 mod open;
 mod ops;
+mod near;
 #[doc(hidden)]
 pub mod parsers;
 mod paths;
@@ -46,7 +47,7 @@ use key::Key;
 use parking_lot::{Mutex, RwLock};
 use phys::{SuperPhys, VdevPhys};
 use rows::{Loaded, RowStore};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::{
@@ -78,6 +79,13 @@ impl From<FsError> for Stop {
 }
 
 type Outcome<T> = Result<T, Stop>;
+
+fn no_stop(stop: Stop) -> FsError {
+    match stop {
+        Stop::Fail(error) => error,
+        Stop::Missing(_) => FsError::Io("row is missing".into()),
+    }
+}
 
 fn pool_error(error: tarn_pool::Error) -> FsError {
     match error {
@@ -203,6 +211,9 @@ pub struct Mdt {
     counters: Counters,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
+    near: near::Near,
+    /// Where the last listings ended, the newest first.
+    ends: Mutex<VecDeque<ops::End>>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     /// The txg engine outlives the other tasks, which wait for it.
     stop_txgs: CancellationToken,
@@ -422,13 +433,7 @@ impl Mdt {
 
     async fn load(&self, keys: Vec<Key>, loaded: &mut Loaded) -> Result<(), FsError> {
         for key in keys {
-            loop {
-                let retirements = self.rows.retirements(&key);
-                let row = self.db.get(&key).await?;
-                if self.rows.insert_loaded(key.clone(), row, retirements, loaded) {
-                    break;
-                }
-            }
+            self.load_near(&key, loaded).await?;
         }
         Ok(())
     }

@@ -10,11 +10,12 @@ use crate::key::{self, table};
 use crate::memory::Shares;
 use crate::names::{HASH_BITS, Hashing};
 use crate::phys::{self, GrantPhys, InodePhys, ReclaimPhys, SegmentPhys, SuperPhys, TruncatePhys, VdevPhys};
+use crate::near::Near;
 use crate::reap::Reaper;
 use crate::reclaim::Reclaimer;
 use crate::rows::RowStore;
 use crate::txg::Engine;
-use crate::{Counters, Mdt, OpState, Properties, Stop, pool_error};
+use crate::{Counters, Mdt, OpState, Properties, no_stop, pool_error};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -44,13 +45,6 @@ impl MdtOptions {
             clock,
             hash_bits: HASH_BITS,
         }
-    }
-}
-
-fn no_stop(stop: Stop) -> FsError {
-    match stop {
-        Stop::Fail(error) => error,
-        Stop::Missing(_) => FsError::Io("row is missing".into()),
     }
 }
 
@@ -90,6 +84,8 @@ impl Mdt {
             compactor: Compactor::default(),
             old_grants: Mutex::new(Vec::new()),
             counters: Counters::default(),
+            near: Near::default(),
+            ends: Mutex::default(),
             clock: options.clock,
             stop: CancellationToken::new(),
             tasks: Mutex::new(Vec::new()),

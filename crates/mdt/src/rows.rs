@@ -56,6 +56,15 @@ struct Shard {
 #[derive(Default)]
 pub struct Loaded(HashMap<Key, (Row, u64)>);
 
+/// How often each part of a store had a txg retired.
+pub struct Retirements(Box<[u64]>);
+
+impl Retirements {
+    pub fn of(&self, key: &Key) -> u64 {
+        self.0[RowStore::shard_index(key)]
+    }
+}
+
 pub struct RowStore {
     shards: Box<[Mutex<Shard>]>,
     open: AtomicU64,
@@ -141,6 +150,19 @@ impl RowStore {
     /// To be asked before the database is: a load is good only if this has not moved meanwhile.
     pub fn retirements(&self, key: &Key) -> u64 {
         self.shard(key).lock().retirements
+    }
+
+    /// As [`RowStore::retirements`], of all rows.
+    pub fn all_retirements(&self) -> Retirements {
+        Retirements(self.shards.iter().map(|shard| shard.lock().retirements).collect())
+    }
+
+    /// Takes in a row that the database gave unasked, if it is good: see [`RowStore::insert_loaded`].
+    pub fn insert_near(&self, key: Key, value: Bytes, before: &Retirements) {
+        let mut shard = self.shard(&key).lock();
+        if shard.retirements == before.of(&key) && shard.clean.peek(&key).is_none() {
+            shard.clean.insert(key, Some(value));
+        }
     }
 
     /// Takes in a row that the database gave. `false`: a txg was retired meanwhile, ask again.

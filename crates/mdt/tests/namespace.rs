@@ -84,6 +84,52 @@ async fn hot_calls_answer_from_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn cold_rows_come_with_their_neighbours() {
+    let mut w = World::new().await;
+    let dir = w.dir(Ino::ROOT, "dir").await;
+    let mut files = Vec::new();
+    for n in 0..640 {
+        files.push(w.file(dir, &format!("file{n}")).await);
+    }
+    w.reopen().await;
+    w.file(dir, "uncommitted").await;
+    let before = w.mdt.stats().database_reads;
+    // In an order in which no two are next to each other.
+    for n in 0..640 {
+        assert!(w.attr(files[n * 37 % 640]).await.is_ok());
+    }
+    let reads = w.mdt.stats().database_reads - before;
+    assert!(reads <= 2 * 640 / 64 + 2, "{reads} reads");
+    // What was changed meanwhile is not made older by what comes along.
+    w.unlink(dir, "file7").await.expect("unlink");
+    w.mdt.sync().await.expect("sync");
+    w.mdt.getattr(files[8]).wait().await.expect("its neighbour");
+    assert_eq!(w.attr(files[7]).await.err(), Some(FsError::Stale));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_listing_is_known_until_something_changes() {
+    let w = World::new().await;
+    let dir = w.dir(Ino::ROOT, "dir").await;
+    for n in 0..5 {
+        w.file(dir, &format!("file{n}")).await;
+    }
+    let all = w.mdt.readdir(dir, 0, 100).wait().await.expect("readdir");
+    let last = all[4].cookie;
+    assert_eq!(now(w.mdt.readdir(dir, last, 100)), Ok(Vec::new()));
+    assert_eq!(now(w.mdt.names(dir, last, 100)), Ok(Vec::new()));
+    // Names come before and after the end as their hashes have it; all of the new ones are found.
+    let more = 50;
+    for n in 0..more {
+        w.file(dir, &format!("more{n}")).await;
+    }
+    let before = w.names(dir, 100).await;
+    let after = w.mdt.names(dir, last, 100).wait().await.expect("names").len();
+    assert_eq!((before.len(), after > 0), (5 + more, true));
+    assert_eq!(w.mdt.names(dir, last, 1).wait().await.expect("names").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn colliding_names_list_right_in_pages() {
     let mut w = World::with_hash_bits(2).await;
     let dir = w.dir(Ino::ROOT, "dir").await;

@@ -37,6 +37,8 @@ pub(super) struct Door {
     pub entry_ttl: Duration,
     pub clock: SystemClock,
     pub locks: LockBook,
+    /// Whether the kernel cannot do without opening directories.
+    pub opens_directories: bool,
     /// Tells jobs apart, if anybody wants that.
     pub tagger: Option<Tagger>,
 }
@@ -88,6 +90,7 @@ impl Door {
 impl Filesystem for Door {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         super::mount::negotiate(self.negotiation, config);
+        self.opens_directories = !config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         Ok(())
     }
 
@@ -396,6 +399,15 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         self.done(request, self.client.fsync_handle(Handle(handle.0), datasync), reply);
+    }
+
+    fn opendir(&self, _request: &Request, _dir: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        // A listing is stateless. Kernels that hear so once do not ask again, and keep listings until the directory
+        // changes.
+        match self.opens_directories {
+            true => reply.opened(FileHandle(0), FopenFlags::empty()),
+            false => reply.error(Errno::ENOSYS),
+        }
     }
 
     fn readdir(

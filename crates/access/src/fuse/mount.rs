@@ -181,6 +181,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
         entry_ttl: options.entry_ttl,
         clock: SystemClock::default(),
         locks: LockBook::default(),
+        opens_directories: true,
         tagger: Tagger::new(options.job_id.clone(), options.jobs.clone(), runtime.clone()),
     };
     let device = device::mount(&mountpoint, &options)?;

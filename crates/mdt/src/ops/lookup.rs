@@ -11,6 +11,17 @@ use tarn_base::{Answer, FsError, Ino};
 /// Inodes of a listing that are looked up at once: each may have to come from a bucket.
 const ATTRIBUTES_AT_ONCE: usize = 16;
 
+/// Ends of listings that are remembered.
+const ENDS: usize = 32;
+
+/// After `cookie` there was no name in `dir` when so many changes had been made.
+#[derive(PartialEq, Eq)]
+pub(crate) struct End {
+    dir: Ino,
+    cookie: u64,
+    change: u64,
+}
+
 impl Mdt {
     pub fn lookup(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<Attr> {
         if let Err(error) = names::check(name) {
@@ -45,6 +56,9 @@ impl Mdt {
 
     /// Up to `max` entries after `cookie` (0: from the start), in cookie order; fewer only at the end.
     pub fn readdir(self: &Arc<Self>, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<DirEntry>> {
+        if self.ends_at(dir, cookie) {
+            return self.ready(Ok(Vec::new()));
+        }
         let mdt = self.clone();
         Answer::pending(async move {
             let mut after = cookie;
@@ -79,8 +93,18 @@ impl Mdt {
         Ok(out)
     }
 
+    /// Whether a listing of a moment ago has shown that nothing comes after `cookie`, and nothing has changed since: whoever
+    /// lists asks once more than there is.
+    fn ends_at(&self, dir: Ino, cookie: u64) -> bool {
+        let end = End { dir, cookie, change: self.op.lock().changes };
+        self.ends.lock().contains(&end)
+    }
+
     /// As [`Mdt::readdir`], without attributes: only the directory's own rows are read.
     pub fn names(self: &Arc<Self>, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<NameEntry>> {
+        if self.ends_at(dir, cookie) {
+            return self.ready(Ok(Vec::new()));
+        }
         let mdt = self.clone();
         Answer::pending(async move { mdt.list(dir, cookie, max).await })
     }
@@ -89,8 +113,10 @@ impl Mdt {
         let (hash, slot) = names::of_cookie(cookie);
         let (first, end) = key::of_inode(table::DIRENT, dir);
         let start = if cookie == 0 { first } else { key::dirent(dir, hash) };
+        let change = self.op.lock().changes;
         // One row more than asked for: the first may hold nothing but names already given.
         let rows = self.scan(&start, &end, max + 1).await?;
+        let all = rows.len() <= max;
         let mut out = Vec::new();
         for (key, row) in rows {
             let Some(at) = key.get(9..17).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes) else {
@@ -108,6 +134,12 @@ impl Mdt {
                 ino: e.ino,
                 kind: e.kind,
             }));
+        }
+        if all && out.len() <= max {
+            let end = End { dir, cookie: out.last().map_or(cookie, |entry| entry.cookie), change };
+            let mut ends = self.ends.lock();
+            ends.truncate(ENDS - 1);
+            ends.push_front(end);
         }
         out.truncate(max);
         Ok(out)

@@ -14,4 +14,5 @@ mod xattr;
 
 pub use data::{FileChange, RecordChange};
 pub(crate) use data::{account_new, free_records, replace};
+pub(crate) use lookup::End;
 pub use share::Share;
