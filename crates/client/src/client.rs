@@ -1,5 +1,6 @@
 //! The client, its options, and what all of its operations share.
 
+use crate::ahead::Ahead;
 use crate::buffer::FreeList;
 use crate::flush::Flush;
 use crate::inode::Inode;
@@ -32,7 +33,7 @@ pub struct ClientOptions {
     pub flights_max: u64,
     /// How long written data waits at most before its flush begins, unless it fills a segment earlier.
     pub flush_age: Duration,
-    /// How far ahead of a sequential reader is fetched, in bytes for each handle.
+    /// How much is fetched ahead of sequential readers, in bytes for all of them together; 0: nothing.
     pub prefetch_max: u64,
     /// Whoever uses the client calls [`Client::forget`] for each inode that it was told of, as a kernel does when it
     /// drops one from its caches: an inode without names is kept until then.
@@ -43,7 +44,7 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// The defaults: 256 MiB dirty, 5 s of age, 64 MiB ahead, the machine's clock.
+    /// The defaults: 256 MiB dirty, 5 s of age, 64 MiB ahead of readers, the machine's clock.
     pub fn new(runtime: tokio::runtime::Handle) -> ClientOptions {
         ClientOptions {
             dirty_max: 256 << 20,
@@ -80,8 +81,7 @@ pub struct Client {
     pub(crate) room: Notify,
     /// Bytes that writers have room for but have not yet made dirty.
     pub(crate) reserved: AtomicU64,
-    /// Bytes being prefetched now.
-    pub(crate) prefetching: AtomicU64,
+    pub(crate) ahead: Ahead,
     /// Inodes without names that are kept until they are forgotten, with a pin where the client knows more of them.
     pub(crate) nameless: Mutex<HashMap<Ino, Option<Pinned>>>,
     fenced: AtomicBool,
@@ -109,7 +109,7 @@ impl Client {
             settled: AtomicU64::new(0),
             room: Notify::new(),
             reserved: AtomicU64::new(0),
-            prefetching: AtomicU64::new(0),
+            ahead: Ahead::new(options.prefetch_max),
             nameless: Mutex::default(),
             fenced: AtomicBool::new(false),
             options,

@@ -3,7 +3,7 @@
 //! Too short, and the reader waits for buckets that could have been asked earlier; too long, and buffers are spread
 //! over more memory than the processor's caches hold, and a reader that stops leaves much behind. What is right follows
 //! from the stores' latency and bandwidth, which nobody has to know: whenever the reader had to wait, the distance is
-//! doubled, and it is halved again if that did not make the stream faster by a quarter. After that the question rests
+//! doubled, and it is halved again if that did not make the stream faster by a tenth. After that the question rests
 //! for a while, because a stream that is bound by the network or a processor waits whatever the distance is, and fresh
 //! memory for more buffers only makes it slower.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Epochs for which a distance that was found too long is not tried again.
 const REST: u32 = 32;
 /// A longer distance must be faster by this factor.
-const FASTER: f64 = 1.25;
+const FASTER: f64 = 1.1;
 /// An epoch is a distance read, and takes this long at least: rates over a moment tell nothing.
 const EPOCH: Duration = Duration::from_millis(200);
 

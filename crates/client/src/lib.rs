@@ -13,6 +13,7 @@
 //! - `remote`: a client whose server is elsewhere.
 //! - `inode`, `table`, `buffer`: the state behind it all. Read `inode` first.
 
+mod ahead;
 mod attrs;
 mod buffer;
 mod client;

@@ -156,10 +156,7 @@ impl Client {
         file: &Arc<OpenFile>,
         span: &Span,
     ) -> (Caching, Vec<Arc<crate::zfetch::Landed>>) {
-        let size = file.inode.state.lock().size;
-        let unit = self.records.segment_size().max(span.record_size);
-        let now = self.options.clock.monotonic();
-        let limits = Limits { size, unit, max: self.options.prefetch_max, now };
+        let limits = self.limits(&file.inode);
         let (advice, on_the_way) = {
             let mut stream = file.stream.lock();
             let stream: &mut Stream = &mut stream;
@@ -169,10 +166,25 @@ impl Client {
         self.let_go(advice.let_go);
         let OpenMode { direct, .. } = file.mode;
         let caching = if direct { Caching::Stream } else { advice.caching };
-        for window in advice.fetch {
-            self.prefetch(&file.inode, window, caching);
+        for fetch in advice.fetch {
+            self.prefetch(file, fetch, caching);
         }
         (caching, on_the_way)
+    }
+
+    /// What bounds a stream of this file now.
+    pub(crate) fn limits(&self, inode: &Inode) -> Limits<'_> {
+        let (size, record_size) = {
+            let state = inode.state.lock();
+            (state.size, state.record_size)
+        };
+        Limits {
+            size,
+            unit: self.records.segment_size().max(record_size),
+            stripes: self.records.stripes(),
+            now: self.options.clock.monotonic(),
+            ahead: &self.ahead,
+        }
     }
 
     /// The span from memory, if all of it is there.

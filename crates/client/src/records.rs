@@ -5,9 +5,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tarn_base::block::Sealed;
 use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::{BlockPtr, ChecksumKind, Compression, FsError, RecordOwner, SegmentId, Txg, VdevId};
-use tarn_pool::{Caching, Error, Pool, SegmentBuilder, Space};
+use tarn_pool::{Caching, Error, Pool, SegmentBody, SegmentBuilder, Space};
 
 /// How records of one segment are stored.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,10 @@ pub trait Records: Send + Sync + 'static {
     fn writable_vdevs(&self) -> Vec<VdevId>;
     /// Bytes of records that a segment gathers before it is written.
     fn segment_size(&self) -> u64;
+    /// Vdevs that segments are spread over.
+    fn stripes(&self) -> u64 {
+        self.writable_vdevs().len() as u64
+    }
     /// Packs the records into the segment `id` and writes it; answers one pointer for each, in order. The
     /// pointers are durable only after a transaction group that names them.
     fn write(
@@ -32,6 +37,17 @@ pub trait Records: Send + Sync + 'static {
         records: Vec<(RecordOwner, Bytes)>,
         storing: Storing,
     ) -> BoxFuture<'static, Result<Vec<BlockPtr>, Error>>;
+    /// As [`Records::write`], but leaves it to the caller to have the segment brought to its bucket
+    /// ([`tarn_proto::Mds::commit_carried`]).
+    fn pack(
+        self: Arc<Self>,
+        id: SegmentId,
+        records: Vec<(RecordOwner, Bytes)>,
+        storing: Storing,
+    ) -> BoxFuture<'static, Result<(Sealed, Vec<BlockPtr>), Error>> {
+        let _ = (records, storing);
+        Box::pin(async move { Err(Error::Usage(format!("segment {id} cannot be carried"))) })
+    }
     /// A segment was written, and nothing will point to it.
     fn discard(&self, _segment: SegmentId) {}
     /// The record if memory has it. Never waits.
@@ -56,13 +72,34 @@ pub(crate) struct PoolRecords {
     pool: Arc<Pool>,
     /// The pool's property, read anew with each segment: looking it up is too dear for every read.
     segment_size: AtomicU64,
+    /// As many vdevs as the pool had when something was last asked of it.
+    stripes: AtomicU64,
 }
 
 impl PoolRecords {
     pub fn new(pool: Arc<Pool>) -> PoolRecords {
         let segment_size = AtomicU64::new(pool.segment_size());
-        PoolRecords { pool, segment_size }
+        let stripes = AtomicU64::new(pool.vdev_count());
+        PoolRecords { pool, segment_size, stripes }
     }
+}
+
+async fn build(
+    id: SegmentId,
+    records: Vec<(RecordOwner, Bytes)>,
+    storing: Storing,
+) -> Result<(SegmentBody, Vec<BlockPtr>), Error> {
+    // Compression and checksums take milliseconds: not on a thread that others wait for.
+    let build = tarn_pool::offload(move || {
+        let mut builder = SegmentBuilder::new(id);
+        let mut ptrs = Vec::with_capacity(records.len());
+        for (owner, logical) in records {
+            // The transaction group that takes the pointer in decides its birth.
+            ptrs.push(builder.add(owner, logical, storing.compression, storing.checksum, Txg(0)));
+        }
+        (builder.finish(), ptrs)
+    });
+    build.await.map_err(|e| Error::Usage(format!("packing segment {id} failed: {e}")))
 }
 
 impl Records for PoolRecords {
@@ -78,6 +115,10 @@ impl Records for PoolRecords {
         self.segment_size.load(Ordering::Relaxed)
     }
 
+    fn stripes(&self) -> u64 {
+        self.stripes.load(Ordering::Relaxed)
+    }
+
     fn write(
         self: Arc<Self>,
         id: SegmentId,
@@ -86,24 +127,25 @@ impl Records for PoolRecords {
     ) -> BoxFuture<'static, Result<Vec<BlockPtr>, Error>> {
         self.segment_size.store(self.pool.segment_size(), Ordering::Relaxed);
         Box::pin(async move {
-            // Compression and checksums take milliseconds: not on a thread that others wait for.
-            let pack = tarn_pool::offload(move || {
-                let mut builder = SegmentBuilder::new(id);
-                let mut ptrs = Vec::with_capacity(records.len());
-                for (owner, logical) in records {
-                    // The transaction group that takes the pointer in decides its birth.
-                    ptrs.push(builder.add(owner, logical, storing.compression, storing.checksum, Txg(0)));
-                }
-                (builder.finish(), ptrs)
-            });
-            let (body, ptrs) =
-                pack.await.map_err(|e| Error::Usage(format!("packing segment {id} failed: {e}")))?;
+            let (body, ptrs) = build(id, records, storing).await?;
             if sabotage::on(Sabotage::CommitBeforePut) {
                 tokio::spawn(async move { self.pool.put_segment(body).await });
                 return Ok(ptrs);
             }
             self.pool.put_segment(body).await?;
             Ok(ptrs)
+        })
+    }
+
+    fn pack(
+        self: Arc<Self>,
+        id: SegmentId,
+        records: Vec<(RecordOwner, Bytes)>,
+        storing: Storing,
+    ) -> BoxFuture<'static, Result<(Sealed, Vec<BlockPtr>), Error>> {
+        Box::pin(async move {
+            let (body, ptrs) = build(id, records, storing).await?;
+            Ok((self.pool.seal(body), ptrs))
         })
     }
 
@@ -128,6 +170,7 @@ impl Records for PoolRecords {
         ptrs: Vec<BlockPtr>,
         caching: Caching,
     ) -> BoxFuture<'static, Result<Vec<Bytes>, Error>> {
+        self.stripes.store(self.pool.vdev_count(), Ordering::Relaxed);
         Box::pin(async move { self.pool.read(&ptrs, caching).await })
     }
 

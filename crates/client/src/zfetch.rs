@@ -2,18 +2,23 @@
 //!
 //! A handle's reads are *sequential* when each begins where the furthest one ended, give or take a slack: the
 //! kernel sends several requests of its own readahead at once and they arrive in any order. Behind the first
-//! read that continues another, whole segments ahead are fetched, each as one *window*, at most four times as
-//! far as the stream has come, so that a reader of a few records costs little; how far beyond that is
-//! `distance`'s to find out.
+//! read that continues another, whole segments ahead are fetched, each as one *window*. So many bytes are on their way
+//! at a time as `distance` finds out, but at most four times as many as the stream has come, so that a reader of a few
+//! records costs little. What all streams together have ahead is bounded, and divided among those that read
+//! ([`Ahead`]). Where some arrive before those in front of them, others are asked for in their place, up to
+//! twice the distance ahead: so a vdev that is late does not keep the others idle. A large first read at the start of a
+//! file is a sequence's beginning.
 //!
 //! Reads at a constant *stride*, forward or backward, have their next ranges fetched as windows of their own
 //! length. A file smaller than a segment is fetched whole by the first read at its start.
 //!
 //! A read that falls into a window on its way waits for the window rather than asking the bucket again.
 
+use crate::ahead::{Ahead, Counted};
 use crate::client::Client;
 use crate::distance::Distance;
 use crate::inode::Inode;
+use crate::open::OpenFile;
 use crate::stats::add;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +30,13 @@ use tokio::sync::Notify;
 
 /// How far from its place a read may be and still belong to a sequence, in bytes, at least.
 const SLACK: u64 = 1 << 20;
-/// Segments ahead of a stream, at least.
+/// Segments ahead of a stream, at least; and for each vdev, so that one is asked for the next while it still sends.
 const LEAST_AHEAD: u64 = 8;
+const AHEAD_ON_VDEV: u64 = 2;
+/// How much to have on its way at most, measured by how far the stream has come.
+const AHEAD_OF_COME: u64 = 4;
+/// A first read of so many bytes at the start of a file begins a sequence.
+const BEGINS: u64 = 512 << 10;
 /// Equal strides in a row before they are believed, and most ranges fetched ahead.
 const STRIDES_BELIEVED: u32 = 2;
 const STRIDES_AHEAD: u64 = 32;
@@ -34,8 +44,6 @@ const STRIDES_AHEAD: u64 = 32;
 pub(crate) const STREAMED_MIN: u64 = 16 << 20;
 /// Files up to this many bytes that are read from their start are taken for one of many.
 const TOGETHER_MAX: u64 = 128 << 10;
-/// All handles together may have this many times `prefetch_max` on its way.
-const HANDLES_SHARE: u64 = 2;
 
 /// How one handle reads.
 #[derive(Default)]
@@ -45,6 +53,9 @@ pub(crate) struct Stream {
     next: u64,
     hits: u32,
     distance: Distance,
+    counted: Counted,
+    /// Bytes to have on their way, as of the last read.
+    depth: u64,
     /// Windows were made up to here.
     ahead: u64,
     last: Option<u64>,
@@ -94,16 +105,19 @@ impl Landed {
     }
 }
 
-/// Sizes that steer a stream, in bytes.
+/// What steers a stream; sizes in bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct Limits<'a> {
     /// Visible size of the file.
     pub size: u64,
     /// A segment.
     pub unit: u64,
-    pub max: u64,
+    /// Vdevs that segments are spread over.
+    pub stripes: u64,
     /// The moment of the read.
     pub now: Duration,
+    /// All streams together.
+    pub ahead: &'a Ahead,
 }
 
 /// What became of windows that a stream let go.
@@ -115,17 +129,19 @@ pub(crate) struct LetGo {
     windows: Vec<Arc<Landed>>,
 }
 
+/// A range to fetch, in bytes, with what to tell when it is there.
+pub(crate) type Fetch = (u64, u64, Arc<Landed>);
+
 /// What to do about a read.
 pub(crate) struct Advice {
-    /// Ranges to fetch, in bytes, each with what to tell when it is there.
-    pub fetch: Vec<(u64, u64, Arc<Landed>)>,
+    pub fetch: Vec<Fetch>,
     pub caching: Caching,
     pub let_go: LetGo,
 }
 
 impl Stream {
     /// Takes note of a read and says what to fetch.
-    pub fn on_read(&mut self, offset: u64, len: u64, limits: Limits) -> Advice {
+    pub fn on_read(&mut self, offset: u64, len: u64, limits: Limits<'_>) -> Advice {
         let end = (offset + len).min(limits.size);
         let slack = SLACK.max(4 * len).min(limits.unit.max(len));
         let mut let_go = LetGo::default();
@@ -146,8 +162,12 @@ impl Stream {
             self.hits = 0;
             self.distance.begin(offset, limits.now);
             if first && offset == 0 && limits.size <= limits.unit {
-                ranges.push((0, limits.size));
+                if limits.size <= limits.ahead.room() {
+                    ranges.push((0, limits.size));
+                }
                 self.ahead = limits.size;
+            } else if first && offset == 0 && len >= BEGINS {
+                self.look_ahead(limits, &mut ranges);
             }
         } else {
             self.strides(offset, len, limits, &mut ranges);
@@ -157,15 +177,7 @@ impl Stream {
             window.used |= window.start < end && offset < window.end;
         }
         self.let_go_passed(slack, &mut let_go);
-        let fetch = ranges
-            .into_iter()
-            .map(|(start, end)| {
-                let landed = Arc::new(Landed::default());
-                let used = start < offset + len && offset < end;
-                self.windows.push_back(Window { start, end, used, landed: landed.clone() });
-                (start, end, landed)
-            })
-            .collect();
+        let fetch = self.open_windows(ranges, offset, offset + len);
         let caching = match limits.size {
             0..=TOGETHER_MAX if offset == 0 => Caching::Together,
             size if size > STREAMED_MIN && self.hits > 0 => Caching::Stream,
@@ -174,19 +186,61 @@ impl Stream {
         Advice { fetch, caching, let_go }
     }
 
-    fn look_ahead(&mut self, limits: Limits, ranges: &mut Vec<(u64, u64)>) {
-        let found = self.distance.at(self.next, limits.now, LEAST_AHEAD * limits.unit, limits.max);
-        let distance = (4 * (self.next - self.start)).clamp(limits.unit.min(limits.max), found);
-        let target = (self.next + distance).min(limits.size);
+    /// Something has arrived: what to fetch now.
+    pub fn on_arrival(&mut self, limits: Limits<'_>) -> Vec<Fetch> {
+        let mut ranges = Vec::new();
+        if self.ahead > self.next {
+            self.extend(limits, &mut ranges);
+        }
+        self.open_windows(ranges, 0, 0)
+    }
+
+    /// Windows of which those that touch `from..to` are in use already.
+    fn open_windows(&mut self, ranges: Vec<(u64, u64)>, from: u64, to: u64) -> Vec<Fetch> {
+        let open = ranges.into_iter().map(|(start, end)| {
+            let landed = Arc::new(Landed::default());
+            self.windows.push_back(Window {
+                start,
+                end,
+                used: start < to && from < end,
+                landed: landed.clone(),
+            });
+            (start, end, landed)
+        });
+        open.collect()
+    }
+
+    fn look_ahead(&mut self, limits: Limits<'_>, ranges: &mut Vec<(u64, u64)>) {
+        let streams = limits.ahead.streams(&mut self.counted, limits.now);
+        // What is ahead in all is twice as much.
+        let most = limits.ahead.max() / streams / 2;
+        let least = (LEAST_AHEAD.max(AHEAD_ON_VDEV * limits.stripes) / streams).max(1) * limits.unit;
+        let found = self.distance.at(self.next, limits.now, least, most);
+        self.depth = (AHEAD_OF_COME * (self.next - self.start)).clamp(limits.unit.min(most), found);
         self.ahead = self.ahead.max(self.next);
-        while self.ahead < target {
+        self.extend(limits, ranges);
+    }
+
+    /// Asks for more while too little is on its way.
+    fn extend(&mut self, limits: Limits<'_>, ranges: &mut Vec<(u64, u64)>) {
+        let flying = self.windows.iter().filter(|window| !window.landed.is_set());
+        let mut flying: u64 = flying.map(|window| window.end - window.start).sum();
+        let target = (self.next + 2 * self.depth).min(limits.size);
+        let mut room = limits.ahead.room();
+        while self.ahead < target && flying < self.depth {
             let end = ((self.ahead / limits.unit + 1) * limits.unit).min(limits.size);
+            let bytes = end - self.ahead;
+            if bytes > room {
+                break;
+            }
             ranges.push((self.ahead, end));
+            flying += bytes;
+            room -= bytes;
             self.ahead = end;
         }
     }
 
-    fn strides(&mut self, offset: u64, len: u64, limits: Limits, ranges: &mut Vec<(u64, u64)>) {
+    fn strides(&mut self, offset: u64, len: u64, limits: Limits<'_>, ranges: &mut Vec<(u64, u64)>) {
         let Some(last) = self.last else { return };
         let stride = offset as i64 - last as i64;
         if stride == 0 {
@@ -201,7 +255,8 @@ impl Stream {
         if self.stride_hits < STRIDES_BELIEVED {
             return;
         }
-        let count = (1u64 << self.stride_hits.min(10)).min(STRIDES_AHEAD).min(limits.max / len.max(1));
+        let count =
+            (1u64 << self.stride_hits.min(10)).min(STRIDES_AHEAD).min(limits.ahead.room() / len.max(1));
         let furthest = offset as i64 + stride * count as i64;
         if self.stride_hits == STRIDES_BELIEVED {
             self.stride_next = offset as i64 + stride;
@@ -240,6 +295,7 @@ impl Stream {
     }
 
     pub fn let_go_all(&mut self) -> LetGo {
+        self.ahead = 0;
         let mut let_go = LetGo::default();
         self.windows.drain(..).for_each(|w| let_go.add(w));
         let_go
@@ -278,24 +334,22 @@ impl Client {
     /// Fetches a window in the background, unless memory has it all.
     pub(crate) fn prefetch(
         self: &Arc<Self>,
-        inode: &Arc<Inode>,
-        window: (u64, u64, Arc<Landed>),
+        file: &Arc<OpenFile>,
+        (start, end, landed): Fetch,
         caching: Caching,
     ) {
-        let (start, end, landed) = window;
+        let inode = &file.inode;
         let bytes = end - start;
         let record_size = inode.state.lock().record_size;
         let (first, count) = (start / record_size, (end.div_ceil(record_size) - start / record_size) as u32);
-        let busy =
-            self.prefetching.load(Ordering::Acquire) + bytes > HANDLES_SHARE * self.options.prefetch_max;
-        if busy || self.in_memory(inode, first, count) {
+        if self.in_memory(inode, first, count) {
             landed.set();
             return;
         }
-        self.prefetching.fetch_add(bytes, Ordering::AcqRel);
+        self.ahead.begin(bytes);
         add(&self.stats.prefetch_issued_bytes, bytes);
         let client = self.clone();
-        let inode = inode.clone();
+        let (inode, file) = (inode.clone(), Arc::downgrade(file));
         self.options.runtime.spawn(job::carried(async move {
             // A failure is found again by whoever really reads there.
             if let Ok(ptrs) = client.map_all(inode.ino, first, count).await {
@@ -307,8 +361,13 @@ impl Client {
                     let _ = client.records.clone().read(wanted, caching).await;
                 }
             }
-            client.prefetching.fetch_sub(bytes, Ordering::AcqRel);
+            client.ahead.end(bytes);
             landed.set();
+            if let Some(file) = file.upgrade() {
+                let limits = client.limits(&file.inode);
+                let more = file.stream.lock().on_arrival(limits);
+                more.into_iter().for_each(|fetch| client.prefetch(&file, fetch, caching));
+            }
         }));
     }
 
@@ -334,8 +393,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn limits(size: u64) -> Limits {
-        Limits { size, unit: 4 * MIB, max: 64 * MIB, now: Duration::ZERO }
+    fn limits(ahead: &Ahead, size: u64) -> Limits<'_> {
+        Limits { size, unit: 4 * MIB, stripes: 3, now: Duration::ZERO, ahead }
     }
 
     fn ranges(advice: &Advice) -> Vec<(u64, u64)> {
@@ -345,24 +404,34 @@ mod tests {
     #[test]
     fn a_stream_grows_its_distance() {
         let mut stream = Stream::default();
-        let l = limits(1 << 34);
-        assert!(stream.on_read(0, MIB, l).fetch.is_empty());
-        assert_eq!(ranges(&stream.on_read(MIB, MIB, l)), [(2, 4), (4, 8), (8, 12)]);
+        let budget = Ahead::new(64 * MIB);
+        let l = limits(&budget, 1 << 34);
+        assert_eq!(ranges(&stream.on_read(0, MIB, l)), [(1, 4), (4, 8)]);
+        assert_eq!(ranges(&stream.on_read(MIB, MIB, l)), [(8, 12)]);
         for at in 2..1000 {
             // A store that has as much to give as it is asked for.
             let now = Duration::from_secs_f64(1e5 - 1e5 / at as f64);
             stream.waited();
             stream.on_read(at * MIB, MIB, Limits { now, ..l });
         }
-        assert_eq!(stream.ahead, 1000 * MIB + 64 * MIB);
-        let used = stream.let_go_all();
-        assert!(used.unused <= 68 * MIB && used.used > 0);
+        // All of it on its way.
+        assert_eq!(stream.ahead, 1024 * MIB);
+        // What arrives out of order makes room for more, up to twice as far.
+        while let Some(window) = stream.windows.iter().skip(1).find(|w| !w.landed.is_set()) {
+            window.landed.set();
+            stream.on_arrival(l);
+        }
+        assert_eq!(stream.ahead, 1064 * MIB);
+        let gone = stream.let_go_all();
+        assert!(gone.unused <= 64 * MIB && gone.used > 0);
+        assert!(stream.on_arrival(l).is_empty(), "the stream has ended");
     }
 
     #[test]
     fn reordered_requests_stay_a_stream_and_jumps_do_not() {
         let mut stream = Stream::default();
-        let l = limits(1 << 30);
+        let budget = Ahead::new(64 * MIB);
+        let l = limits(&budget, 1 << 30);
         for at in [0, 2, 1, 3, 5, 4, 6] {
             stream.on_read(at * MIB / 4, MIB / 4, l);
         }
@@ -372,16 +441,56 @@ mod tests {
     }
 
     #[test]
-    fn small_files_come_whole() {
+    fn a_small_first_read_is_no_stream_yet_and_many_vdevs_want_more() {
         let mut stream = Stream::default();
-        assert_eq!(ranges(&stream.on_read(0, 4096, limits(3 * MIB))), [(0, 3)]);
+        let budget = Ahead::new(256 * MIB);
+        let l = Limits { stripes: 12, ..limits(&budget, 1 << 34) };
+        assert!(stream.on_read(0, MIB / 4, l).fetch.is_empty());
+        for at in 1..200 {
+            stream.on_read(at * MIB / 4, MIB / 4, l);
+        }
+        assert_eq!(stream.ahead, 144 * MIB, "50 MiB read, and two segments for each vdev on their way");
+    }
+
+    #[test]
+    fn streams_share_and_nothing_is_fetched_without_room() {
+        let budget = Ahead::new(256 * MIB);
+        let l = limits(&budget, 1 << 34);
+        for count in [4, 100] {
+            let mut streams: Vec<_> = (0..count).map(|_| Stream::default()).collect();
+            let share = (256 / count * MIB).max(2 * l.unit);
+            for at in 0..1000 {
+                for stream in &mut streams {
+                    stream.waited();
+                    let fetched = stream.on_read(at * MIB, MIB, l).fetch;
+                    fetched.iter().for_each(|(_, _, landed)| landed.set());
+                }
+            }
+            assert!(streams.iter().all(|stream| stream.ahead <= stream.next + share));
+            assert!(streams.iter().all(|stream| stream.ahead >= 1000 * MIB));
+        }
+        budget.begin(256 * MIB);
+        let mut late = Stream::default();
+        assert!((0..10).all(|at| late.on_read(at * MIB, MIB, l).fetch.is_empty()));
+        assert!(Stream::default().on_read(0, 4096, limits(&budget, 3 * MIB)).fetch.is_empty());
+        budget.end(256 * MIB);
+        assert!(!late.on_read(10 * MIB, MIB, l).fetch.is_empty());
+        let off = Ahead::new(0);
+        assert!((0..10).all(|at| late.on_read(at * MIB, MIB, limits(&off, 1 << 34)).fetch.is_empty()));
+    }
+
+    #[test]
+    fn small_files_come_whole() {
+        let budget = Ahead::new(64 * MIB);
+        assert_eq!(ranges(&Stream::default().on_read(0, 4096, limits(&budget, 3 * MIB))), [(0, 3)]);
     }
 
     #[test]
     fn strides_are_found_both_ways() {
         for sign in [1i64, -1] {
             let mut stream = Stream::default();
-            let l = limits(1 << 30);
+            let budget = Ahead::new(64 * MIB);
+            let l = limits(&budget, 1 << 30);
             let at = |n: i64| (512 * MIB as i64 + sign * n * 16 * MIB as i64) as u64;
             let mut fetched = Vec::new();
             for n in 0..8 {

@@ -244,6 +244,11 @@ impl Pool {
         *self.vdevs.write() = Arc::new(vdevs);
     }
 
+    /// How many vdevs there are.
+    pub fn vdev_count(&self) -> u64 {
+        self.vdevs.read().len() as u64
+    }
+
     pub(crate) fn vdev(&self, id: VdevId) -> Result<Arc<Vdev>> {
         let vdevs = self.vdevs.read();
         // Ids count up from 0 and are in order.

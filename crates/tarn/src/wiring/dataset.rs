@@ -74,8 +74,8 @@ fn client_options(pool: &Pool, dirty: u64, flights: u64) -> ClientOptions {
     let mut options = ClientOptions::new(tokio::runtime::Handle::current());
     options.dirty_max = dirty;
     options.flights_max = flights;
-    // Two streams at their fastest fill what the ARC has for them.
-    options.prefetch_max = pool.arc_for_streams() / 2;
+    // Room is left for what readers hold that have just passed it.
+    options.prefetch_max = pool.arc_for_streams() / 4 * 3;
     options.told_of_forgetting = true;
     options
 }

@@ -1,0 +1,95 @@
+//! What all streams of a client together may have fetched ahead of their readers, and how many share it.
+//!
+//! The bound is on memory: what is fetched and not yet read must stay there until it is read. If streams had more than
+//! fits, each would throw out what another reads next, and fetch it again. So it is divided by the number of streams
+//! that read at the time. Nobody says when a stream has come to its end, so time is cut into turns, and those that read
+//! in this turn or the last are counted.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
+
+/// Seconds of a turn.
+const TURN: u64 = 2;
+
+pub(crate) struct Ahead {
+    /// Bytes, of all streams together.
+    max: u64,
+    /// Bytes that are being fetched.
+    flying: AtomicU64,
+    crowd: Mutex<Crowd>,
+}
+
+/// Streams that read in a turn and in the one before it.
+#[derive(Default)]
+struct Crowd {
+    turn: u64,
+    now: u64,
+    before: u64,
+}
+
+/// The turn in which a stream was counted last.
+pub(crate) type Counted = Option<u64>;
+
+impl Ahead {
+    pub fn new(max: u64) -> Ahead {
+        Ahead { max, flying: AtomicU64::new(0), crowd: Mutex::default() }
+    }
+
+    /// A stream reads now: how many do, itself among them.
+    pub fn streams(&self, counted: &mut Counted, now: Duration) -> u64 {
+        let turn = now.as_secs() / TURN;
+        let mut crowd = self.crowd.lock();
+        if turn > crowd.turn {
+            let follows = turn == crowd.turn + 1;
+            *crowd = Crowd { turn, now: 0, before: if follows { crowd.now } else { 0 } };
+        }
+        if *counted != Some(turn) {
+            *counted = Some(turn);
+            crowd.now += 1;
+        }
+        crowd.now.max(crowd.before).max(1)
+    }
+
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Bytes that may be asked for now.
+    pub fn room(&self) -> u64 {
+        self.max.saturating_sub(self.flying.load(Acquire))
+    }
+
+    pub fn begin(&self, bytes: u64) {
+        self.flying.fetch_add(bytes, AcqRel);
+    }
+
+    pub fn end(&self, bytes: u64) {
+        self.flying.fetch_sub(bytes, AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_read_share_and_those_that_stopped_do_not() {
+        let ahead = Ahead::new(0);
+        let at = Duration::from_secs;
+        let mut counted: [Counted; 4] = Default::default();
+        assert_eq!(ahead.streams(&mut counted[0], at(100)), 1);
+        assert_eq!(ahead.streams(&mut counted[1], at(100)), 2);
+        assert_eq!(ahead.streams(&mut counted[0], at(101)), 2);
+        // In the next turn it is not known yet who goes on.
+        assert_eq!(ahead.streams(&mut counted[2], at(102)), 2);
+        for counted in &mut counted {
+            ahead.streams(counted, at(103));
+        }
+        assert_eq!(ahead.streams(&mut counted[0], at(103)), 4);
+        // Three of them have ended.
+        assert_eq!(ahead.streams(&mut counted[0], at(104)), 4);
+        assert_eq!(ahead.streams(&mut counted[0], at(106)), 1);
+        assert_eq!(ahead.streams(&mut counted[0], at(1000)), 1);
+    }
+}
