@@ -1,6 +1,7 @@
 //! Block pointers: where a record is, and how to know that what came back is what was written.
 
 use crate::{DatasetId, Ino, SegmentId, Txg};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Smallest record size in bytes.
@@ -47,6 +48,16 @@ pub mod flag {
     pub const MOVED: u8 = 1 << 2;
     /// The bits that this version understands.
     pub const KNOWN: u8 = SHARED;
+}
+
+/// A segment that is complete, in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    pub id: SegmentId,
+    /// Bytes of records in it.
+    pub payload: u64,
+    /// The object that its bucket is to hold.
+    pub object: Bytes,
 }
 
 /// Where one record lies and what it must hash to. Never names a bucket: placement follows from the segment.

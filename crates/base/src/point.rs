@@ -66,6 +66,8 @@ points! {
     ReapFlagged = "reap.flagged",
     /// Its records are freed; the inode is still there.
     ReapFreed = "reap.freed",
+    /// Segments that were committed first are in their buckets; their rows still stand.
+    CarriedBrought = "carried.brought",
     /// Freed segments may be deleted now.
     ReclaimDue = "reclaim.due",
     /// They are deleted; their rows still stand.

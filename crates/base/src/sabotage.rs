@@ -18,15 +18,18 @@ pub enum Sabotage {
     IgnoreEpochs,
     /// A transaction group is durable before the segments that it names are.
     CommitBeforeSync,
+    /// What a crash left of segments that are not in their buckets is not brought there.
+    ForgetCarried,
 }
 
 impl Sabotage {
-    pub const ALL: [Sabotage; 5] = [
+    pub const ALL: [Sabotage; 6] = [
         Sabotage::CommitBeforePut,
         Sabotage::TrustReads,
         Sabotage::ReclaimLive,
         Sabotage::IgnoreEpochs,
         Sabotage::CommitBeforeSync,
+        Sabotage::ForgetCarried,
     ];
 }
 

@@ -123,6 +123,13 @@ impl Mdt {
                 Ok(())
             })
             .await?;
+        let mut carried = HashSet::new();
+        snapshot
+            .each(table::CARRIED, |key, _| {
+                carried.extend(key::carried_of(key));
+                Ok(())
+            })
+            .await?;
         let mut freed = HashSet::new();
         snapshot
             .each(table::RECLAIM, |key, _| {
@@ -148,7 +155,7 @@ impl Mdt {
             })
             .await?;
         walk.compare_vdevs(&rows, stored);
-        self.compare_objects(&mut walk, &rows, &freed, &open).await?;
+        self.compare_objects(&mut walk, &rows, &carried, &freed, &open).await?;
         Ok(walk.report)
     }
 
@@ -172,12 +179,13 @@ impl Mdt {
         &self,
         walk: &mut Walk,
         rows: &HashMap<SegmentId, SegmentPhys>,
+        carried: &HashSet<SegmentId>,
         freed: &HashSet<SegmentId>,
         open: &HashSet<Grant>,
     ) -> Result<(), FsError> {
         let listed = self.pool.list_segments(self.dataset).await.map_err(pool_error)?;
         let objects: HashSet<SegmentId> = listed.into_iter().map(|(id, _)| id).collect();
-        for id in rows.keys().filter(|id| !objects.contains(id)) {
+        for id in rows.keys().filter(|id| !objects.contains(id) && !carried.contains(id)) {
             let file = walk.owner.get(id).map(|ino| walk.path(*ino)).unwrap_or_default();
             walk.report.missing.push(format!("segment {id} is not in its bucket: {file}"));
         }

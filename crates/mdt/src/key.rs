@@ -29,6 +29,8 @@ pub mod table {
     pub const GRANT: u8 = b'G';
     /// Bytes of records by vdev.
     pub const VDEV: u8 = b'V';
+    /// Segments that are not in their buckets yet, whole.
+    pub const CARRIED: u8 = b'Z';
     /// One row: the client that has the dataset, and what was done for it last.
     pub const CLIENT: u8 = b'L';
 }
@@ -78,6 +80,15 @@ pub fn chunk_of(key: &[u8]) -> Option<u64> {
 
 pub fn segment(id: SegmentId) -> Key {
     with(table::SEGMENT, &[&id.to_bytes()])
+}
+
+pub fn carried(id: SegmentId) -> Key {
+    with(table::CARRIED, &[&id.to_bytes()])
+}
+
+/// The segment of a key of [`table::CARRIED`].
+pub fn carried_of(key: &[u8]) -> Option<SegmentId> {
+    SegmentId::from_bytes(key.get(1..)?)
 }
 
 pub fn refcount(id: SegmentId, offset: u32) -> Key {

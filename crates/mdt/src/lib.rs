@@ -9,11 +9,13 @@
 //!
 //! # What is in the background
 //! - `txg`: closes and syncs transaction groups;
+//! - `carry`: brings small segments to their buckets that were committed before they are there;
 //! - `reap`: frees the data of inodes that have lost their last name;
 //! - `reclaim`: deletes segments that nothing points to, once that is durable and the rewind window has passed;
 //! - `compact`: moves what lives in mostly dead segments into new ones.
 
 mod acl;
+mod carry;
 mod check;
 mod client;
 mod compact;
@@ -24,9 +26,9 @@ mod idle;
 mod key;
 mod memory;
 mod names;
+mod near;
 mod open;
 mod ops;
-mod near;
 #[doc(hidden)]
 pub mod parsers;
 mod paths;
@@ -78,14 +80,14 @@ impl From<FsError> for Stop {
     }
 }
 
-type Outcome<T> = Result<T, Stop>;
-
 fn no_stop(stop: Stop) -> FsError {
     match stop {
         Stop::Fail(error) => error,
         Stop::Missing(_) => FsError::Io("row is missing".into()),
     }
 }
+
+type Outcome<T> = Result<T, Stop>;
 
 fn pool_error(error: tarn_pool::Error) -> FsError {
     match error {
@@ -158,6 +160,8 @@ pub struct Stats {
     pub segments_deleted: u64,
     pub segments_compacted: u64,
     pub bytes_compacted: u64,
+    /// Segments that are committed and not in their buckets yet.
+    pub carried_bytes: u64,
 }
 
 #[derive(Default)]
@@ -205,15 +209,16 @@ pub struct Mdt {
     open_inodes: Mutex<HashMap<Ino, reap::OpenInode>>,
     reaper: reap::Reaper,
     reclaimer: reclaim::Reclaimer,
+    carrier: carry::Carrier,
     compactor: compact::Compactor,
+    near: near::Near,
+    /// Where the last listings ended, the newest first.
+    ends: Mutex<VecDeque<ops::End>>,
     /// Grants of earlier sessions under which segments may lie that nobody committed.
     old_grants: Mutex<Vec<tarn_base::Grant>>,
     counters: Counters,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
-    near: near::Near,
-    /// Where the last listings ended, the newest first.
-    ends: Mutex<VecDeque<ops::End>>,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     /// The txg engine outlives the other tasks, which wait for it.
     stop_txgs: CancellationToken,
@@ -276,6 +281,7 @@ impl Mdt {
             segments_deleted: of(&self.counters.segments_deleted),
             segments_compacted: of(&self.counters.segments_compacted),
             bytes_compacted: of(&self.counters.bytes_compacted),
+            carried_bytes: self.carrier.bytes(),
         }
     }
 
@@ -412,6 +418,7 @@ impl Mdt {
                 self.reclaimer.add(freed_ms, segment, size, txg);
             }
             Effect::Thinned { segment, row } => self.compactor.note(segment, row),
+            Effect::Carried(segment) => self.carry(segment),
         }
     }
 

@@ -4,13 +4,14 @@
 //! segments that were written but never committed are taken care of in the background, unless a client on another host
 //! may still know of them (see `client`).
 
+use crate::carry::Carrier;
 use crate::compact::Compactor;
 use crate::db::Database;
 use crate::key::{self, table};
 use crate::memory::Shares;
 use crate::names::{HASH_BITS, Hashing};
-use crate::phys::{self, GrantPhys, InodePhys, ReclaimPhys, SegmentPhys, SuperPhys, TruncatePhys, VdevPhys};
 use crate::near::Near;
+use crate::phys::{self, GrantPhys, InodePhys, ReclaimPhys, SegmentPhys, SuperPhys, TruncatePhys, VdevPhys};
 use crate::reap::Reaper;
 use crate::reclaim::Reclaimer;
 use crate::rows::RowStore;
@@ -81,11 +82,12 @@ impl Mdt {
             open_inodes: Mutex::new(HashMap::new()),
             reaper: Reaper::default(),
             reclaimer: Reclaimer::default(),
+            carrier: Carrier::default(),
             compactor: Compactor::default(),
-            old_grants: Mutex::new(Vec::new()),
-            counters: Counters::default(),
             near: Near::default(),
             ends: Mutex::default(),
+            old_grants: Mutex::new(Vec::new()),
+            counters: Counters::default(),
             clock: options.clock,
             stop: CancellationToken::new(),
             tasks: Mutex::new(Vec::new()),
@@ -94,6 +96,8 @@ impl Mdt {
         });
         *mdt.txg_task.lock() = Some(tokio::spawn(mdt.clone().run_txgs()));
         mdt.recover().await?;
+        // Whoever reads elsewhere than through this process finds them in their buckets then.
+        mdt.carried().await;
         mdt.spawn(mdt.clone().run_reaper());
         mdt.spawn(mdt.clone().run_reclaim());
         mdt.spawn(mdt.clone().run_compaction());
@@ -112,6 +116,8 @@ impl Mdt {
     /// First what is known, then what is to be done about it: that counts on, and enters into, the former.
     async fn recover(self: &Arc<Self>) -> Result<(), FsError> {
         self.load_space().await?;
+        self.load_carried().await?;
+        self.spawn(self.clone().run_carrier());
         for (key, row) in self.rows_of(table::TRUNCATE).await? {
             let intent: TruncatePhys = phys::decode("truncation", &row).map_err(no_stop)?;
             if let Some(ino) = key::ino_of(&key) {
@@ -236,6 +242,7 @@ impl Mdt {
         if self.stop_txgs.is_cancelled() {
             return Ok(());
         }
+        self.carried().await;
         self.stop.cancel();
         let tasks = std::mem::take(&mut *self.tasks.lock());
         for task in tasks {

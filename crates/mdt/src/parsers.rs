@@ -4,8 +4,8 @@ use crate::acl::Acl;
 use crate::key;
 use crate::names::Hashing;
 use crate::phys::{
-    Chunk, ClientPhys, DirentPhys, GrantPhys, InodePhys, Phys, ReclaimPhys, RefcountPhys, SegmentPhys,
-    SuperPhys, TruncatePhys, VdevPhys, decode, encode,
+    CarriedPhys, Chunk, ClientPhys, DirentPhys, GrantPhys, InodePhys, Phys, ReclaimPhys, RefcountPhys,
+    SegmentPhys, SuperPhys, TruncatePhys, VdevPhys, decode, encode,
 };
 use std::fmt::Debug;
 use tarn_base::Ino;
@@ -21,6 +21,7 @@ pub const PARSERS: &[Parser] = &[
     ("mdt-references", row::<RefcountPhys>),
     ("mdt-vdev", row::<VdevPhys>),
     ("mdt-freed", row::<ReclaimPhys>),
+    ("mdt-carried", row::<CarriedPhys>),
     ("mdt-truncation", row::<TruncatePhys>),
     ("mdt-grant", row::<GrantPhys>),
     ("mdt-client", row::<ClientPhys>),
@@ -72,6 +73,9 @@ fn block_map(bytes: &[u8]) -> bool {
 fn keys(bytes: &[u8]) -> bool {
     let _ = (key::ino_of(bytes), key::chunk_of(bytes), key::vdev_of(bytes), key::shard_bytes(bytes));
     let _ = key::in_one_shard(bytes, &key::prefix_range(bytes).1);
+    if let Some(segment) = key::carried_of(bytes) {
+        assert_eq!(key::carried_of(&key::carried(segment)), Some(segment));
+    }
     let Some((freed_ms, segment)) = key::reclaim_of(bytes) else { return false };
     assert_eq!(key::reclaim_of(&key::reclaim(freed_ms, segment)), Some((freed_ms, segment)));
     true

@@ -229,6 +229,19 @@ impl Phys for ReclaimPhys {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedPhys {
+    /// Bytes of records.
+    pub payload: u64,
+    pub object: Bytes,
+}
+
+impl Phys for CarriedPhys {
+    fn is_sound(&self) -> bool {
+        self.payload < COUNT_MAX
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TruncatePhys {
     /// First record to free.

@@ -97,7 +97,8 @@ impl Mdt {
 
     async fn reclaim_due(self: &Arc<Self>) -> Result<(), FsError> {
         let before = self.now_ms().saturating_sub(self.rewind().as_millis() as u64);
-        let due = self.reclaimer.due(before, self.engine.durable());
+        let mut due = self.reclaimer.due(before, self.engine.durable());
+        due.retain(|due| !self.carrier.contains(due.segment));
         if due.is_empty() {
             return Ok(());
         }

@@ -10,6 +10,7 @@ use crate::key::{self, Key};
 use crate::phys::{COUNT_MAX, Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
 use crate::rows::{Loaded, Row, RowStore};
 use std::collections::BTreeMap;
+use tarn_base::block::Sealed;
 use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::{FsError, Ino, SegmentId, Timespec, Txg, VdevId};
 
@@ -22,6 +23,8 @@ pub enum Effect {
     Named(Ino),
     /// The segment holds nothing any more: its object may go when the time comes.
     Freed { freed_ms: u64, segment: SegmentId, size: u64 },
+    /// The segment is in the txg whole, and is to be brought to its bucket.
+    Carried(Sealed),
     /// The segment's share of live bytes has fallen.
     Thinned { segment: SegmentId, row: SegmentPhys },
 }

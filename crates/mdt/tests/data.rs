@@ -51,7 +51,7 @@ async fn segments_that_nobody_committed_are_swept_after_a_crash() {
     let file = w.file(Ino::ROOT, "file").await;
     w.write(&[(file, 0, 1)], RECORD).await;
     w.mdt.sync().await.expect("sync");
-    w.write(&[(file, 1, 2)], RECORD).await;
+    w.write(&[(file, 1, 3)], RECORD).await;
     assert_eq!(objects(&w).await, 2);
     w.crash().await;
     w.until("the uncommitted segment is swept", async |w| objects(w).await == 1).await;

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+use tarn_base::block::Sealed;
 use tarn_base::point::{self, Point};
 use tarn_base::{BlockPtr, DatasetId, Epoch, Grant, PoolGuid, RecordOwner, SegmentId, VdevId};
 use tokio::sync::watch;
@@ -79,6 +80,8 @@ pub struct Pool {
     strays: Mutex<BTreeSet<Grant>>,
     /// Bytes of segments, by dataset and vdev.
     booked: Mutex<BTreeMap<DatasetId, BTreeMap<VdevId, u64>>>,
+    /// Segments that were committed before they are in their buckets.
+    pub(crate) carried: RwLock<HashMap<SegmentId, Bytes>>,
     /// It is let go by force.
     gave_up: AtomicBool,
     runtime: tokio::runtime::Handle,
@@ -118,6 +121,7 @@ impl Pool {
             openings: Mutex::default(),
             strays: Mutex::default(),
             booked: Mutex::default(),
+            carried: RwLock::default(),
             gave_up: AtomicBool::new(false),
             runtime: tokio::runtime::Handle::current(),
         });
@@ -240,13 +244,13 @@ impl Pool {
         self.vdevs.read().clone()
     }
 
-    pub(crate) fn set_vdevs(&self, vdevs: Vec<Arc<Vdev>>) {
-        *self.vdevs.write() = Arc::new(vdevs);
-    }
-
     /// How many vdevs there are.
     pub fn vdev_count(&self) -> u64 {
         self.vdevs.read().len() as u64
+    }
+
+    pub(crate) fn set_vdevs(&self, vdevs: Vec<Arc<Vdev>>) {
+        *self.vdevs.write() = Arc::new(vdevs);
     }
 
     pub(crate) fn vdev(&self, id: VdevId) -> Result<Arc<Vdev>> {
@@ -334,14 +338,42 @@ impl Pool {
         self.store_segment(id, payload, body.seal(self.guid, self.gate.epoch())).await
     }
 
+    /// The segment as it is to be stored.
+    pub fn seal(&self, body: SegmentBody) -> Sealed {
+        let (id, payload) = (body.id, body.payload);
+        let object = body.seal(self.guid, self.gate.epoch()).concat().into();
+        Sealed { id, payload, object }
+    }
+
+    /// From now on a segment can be read though it is not in its bucket yet: somebody else answers for it.
+    pub fn carry(&self, segment: &Sealed) {
+        self.carried.write().insert(segment.id, segment.object.clone());
+    }
+
+    /// The segment needs no longer be carried, whether it came to its bucket or nothing points to it.
+    pub fn carried_no_more(&self, segment: SegmentId) {
+        self.carried.write().remove(&segment);
+    }
+
+    /// PUTs a segment that is carried. It is in the books already.
+    pub async fn put_carried(&self, segment: &Sealed) -> Result<()> {
+        self.put_pieces(segment.id, vec![segment.object.clone()]).await
+    }
+
     /// PUTs a segment that is ready, whose records take `payload` bytes.
     pub(crate) async fn store_segment(&self, id: SegmentId, payload: u64, pieces: Vec<Bytes>) -> Result<()> {
+        self.put_pieces(id, pieces).await?;
+        self.book(id.grant.dataset, id.grant.vdev, payload as i64);
+        Ok(())
+    }
+
+    async fn put_pieces(&self, id: SegmentId, pieces: Vec<Bytes>) -> Result<()> {
         self.gate.pass()?;
         let vdev = self.vdev(id.grant.vdev)?;
         let key = segment_key(id);
         loop {
             match vdev.put_hasty(&key, pieces.clone()).await {
-                Ok(()) => break,
+                Ok(()) => return Ok(()),
                 Err(error @ Error::Bucket(_)) => {
                     self.note_stray(id.grant);
                     if self.others_take(&vdev) || !vdev.outages.outlast(Side::Write).await {
@@ -352,8 +384,6 @@ impl Pool {
                 Err(error) => return Err(error),
             }
         }
-        self.book(id.grant.dataset, id.grant.vdev, payload as i64);
-        Ok(())
     }
 
     /// Whether a vdev other than this one has room and does well.

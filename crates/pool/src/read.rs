@@ -261,9 +261,12 @@ impl Pool {
                 false => vdev.bucket.get(&key, wanted.clone()).await,
             }
         };
-        let (body, _room) = match vdev.reading_in(&self.reading, room, get).await {
-            Ok(got) => got,
-            Err(error) => return fail(self.fetch_failed(&vdev, segment, error)),
+        let (body, _room) = match self.carried_part(segment, &wanted) {
+            Some(body) => (body, None),
+            None => match vdev.reading_in(&self.reading, room, get).await {
+                Ok(got) => got,
+                Err(error) => return fail(self.fetch_failed(&vdev, segment, error)),
+            },
         };
         let cost: u64 = members.iter().map(|ptr| cost_us(ptr, form)).sum();
         let start = range.start;
@@ -289,6 +292,13 @@ impl Pool {
             });
         }
         results
+    }
+
+    /// A part of a segment that is not in its bucket yet; less where it ends before.
+    fn carried_part(&self, segment: SegmentId, range: &Range<u64>) -> Option<Bytes> {
+        let object = self.carried.read().get(&segment)?.clone();
+        let end = (range.end as usize).min(object.len());
+        Some(object.slice((range.start as usize).min(end)..end))
     }
 
     /// Second try for a record that was wrong, by itself.

@@ -13,8 +13,11 @@ pub mod wire;
 
 pub use objects::{Oss, OssError, Room};
 use serde::{Deserialize, Serialize};
+use tarn_base::block::Sealed;
 use tarn_base::posix::{Attr, Cred, DirEntry, NameEntry, NewNode, RenameMode, SetAttr, StatFs, XattrMode};
-use tarn_base::{Answer, BlockPtr, ChecksumKind, Compression, DatasetId, Grant, Ino, Timespec, VdevId};
+use tarn_base::{
+    Answer, BlockPtr, ChecksumKind, Compression, DatasetId, FsError, Grant, Ino, Timespec, VdevId,
+};
 
 /// What a client must know of a dataset to write into it. Changes as properties are set: read it anew for each
 /// segment.
@@ -176,6 +179,15 @@ pub trait Mds: Send + Sync + 'static {
     /// Makes written records part of their files, all in one transaction. An inode that is gone meanwhile is
     /// passed over, and its records are freed.
     fn commit(&self, files: Vec<FileCommit>) -> Answer<()>;
+    /// Most bytes of a segment that [`Mds::commit_carried`] takes now; 0 where it takes none.
+    fn carries(&self) -> u64 {
+        0
+    }
+    /// As [`Mds::commit`], of records in a segment that is in no bucket: it is brought there in the background, and is
+    /// as durable as the transaction.
+    fn commit_carried(&self, _files: Vec<FileCommit>, _segment: Sealed) -> Answer<()> {
+        Answer::err(FsError::Invalid("nothing is carried here".into()))
+    }
     /// Makes holes of `count` whole records from `first`; the size stays.
     fn punch(&self, ino: Ino, first: u64, count: u64) -> Answer<()>;
     /// Lets one file point at records of another in the same dataset (or elsewhere in itself).

@@ -1,6 +1,7 @@
 //! The metadata service: one dataset's metadata target and its lock engine, as `proto` wants them called.
 
 use std::sync::Arc;
+use tarn_base::block::Sealed;
 use tarn_base::posix::{Attr, Cred, DirEntry, NameEntry, NewNode, RenameMode, SetAttr, StatFs, XattrMode};
 use tarn_base::{Answer, FsError, Grant, Ino, VdevId};
 use tarn_ldlm::{self as ldlm, LockError, Locked, RangeLocks};
@@ -50,6 +51,16 @@ fn held(lock: ldlm::Held) -> HeldLock {
         },
         pid: lock.owner.pid,
     }
+}
+
+fn changes(files: Vec<FileCommit>) -> Vec<FileChange> {
+    let change = |file: FileCommit| FileChange {
+        ino: file.ino,
+        records: file.records.into_iter().map(|write| (write.record, write.ptr)).collect(),
+        size_at_least: file.size_at_least,
+        mtime: file.mtime,
+    };
+    files.into_iter().map(change).collect()
 }
 
 impl Mds for LocalMds {
@@ -157,13 +168,15 @@ impl Mds for LocalMds {
     }
 
     fn commit(&self, files: Vec<FileCommit>) -> Answer<()> {
-        let change = |file: FileCommit| FileChange {
-            ino: file.ino,
-            records: file.records.into_iter().map(|write| (write.record, write.ptr)).collect(),
-            size_at_least: file.size_at_least,
-            mtime: file.mtime,
-        };
-        self.mdt.commit(files.into_iter().map(change).collect())
+        self.mdt.commit(changes(files), None)
+    }
+
+    fn carries(&self) -> u64 {
+        self.mdt.carries()
+    }
+
+    fn commit_carried(&self, files: Vec<FileCommit>, segment: Sealed) -> Answer<()> {
+        self.mdt.commit(changes(files), Some(segment))
     }
 
     fn punch(&self, ino: Ino, first: u64, count: u64) -> Answer<()> {

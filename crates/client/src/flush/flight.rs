@@ -8,6 +8,7 @@ use crate::zfetch::STREAMED_MIN;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tarn_base::block::Sealed;
 use tarn_base::point::{self, Point};
 use tarn_base::{BlockPtr, FsError, RecordOwner, Timespec};
 use tarn_pool::{Caching, Error};
@@ -18,6 +19,10 @@ use tokio::sync::OwnedRwLockReadGuard;
 /// often where there are more vdevs, so that each may fail.
 const ATTEMPTS: usize = 3;
 
+/// Bytes of a segment beside its records, and beside each of them; generously.
+const TRAILER: u64 = 256;
+const BESIDE: u64 = 192;
+
 /// Bytes of one file that follow each other and were written together: somebody streams them out.
 const STREAM_RUN: usize = 2 << 20;
 
@@ -27,6 +32,15 @@ pub(crate) struct Flight {
     pub files: Vec<FlightFile>,
     /// Logical bytes.
     pub bytes: u64,
+    /// Somebody waits for it.
+    pub urgent: bool,
+}
+
+/// Records in a segment.
+struct Segment {
+    ptrs: Vec<BlockPtr>,
+    /// It is in no bucket: the commit takes it along.
+    carried: Option<Sealed>,
 }
 
 pub(crate) struct FlightFile {
@@ -36,6 +50,14 @@ pub(crate) struct FlightFile {
     pub failures: u64,
     /// Keeps the file's shape, unless whoever started the flight has it exclusively.
     pub _order: Option<OwnedRwLockReadGuard<()>>,
+}
+
+impl Flight {
+    /// Bytes that its segment takes at most, with what is beside its records.
+    fn object_max(&self) -> u64 {
+        let records: usize = self.files.iter().map(|file| file.records.len()).sum();
+        self.bytes + TRAILER + records as u64 * BESIDE
+    }
 }
 
 impl FlightFile {
@@ -80,8 +102,10 @@ impl Client {
     }
 
     async fn fly_inner(self: &Arc<Self>, flight: &mut Flight) -> Result<(), FsError> {
-        let ptrs = self.write_segment(flight).await?;
-        point::pass(Point::SegmentWritten);
+        let Segment { ptrs, carried } = self.write_segment(flight).await?;
+        if carried.is_none() {
+            point::pass(Point::SegmentWritten);
+        }
         let segment = ptrs.first().map(|ptr| ptr.segment);
         for file in &flight.files {
             wait_turn(&file.inode, flight.id).await;
@@ -104,7 +128,11 @@ impl Client {
         let (commits, told): (Vec<_>, Vec<_>) =
             going.iter().map(|(f, own)| prepare(f, own, flight.id)).unzip();
         let nothing = commits.is_empty();
-        let outcome = if nothing { Ok(()) } else { self.mds.commit(commits).wait().await };
+        let outcome = match carried {
+            _ if nothing => Ok(()),
+            Some(segment) => self.mds.commit_carried(commits, segment).wait().await,
+            None => self.mds.commit(commits).wait().await,
+        };
         if nothing || outcome.is_err() {
             segment.into_iter().for_each(|segment| self.records.discard(segment));
         }
@@ -124,8 +152,8 @@ impl Client {
         Ok(())
     }
 
-    /// PUTs the records as one segment; a failed attempt burns its id.
-    async fn write_segment(self: &Arc<Self>, flight: &Flight) -> Result<Vec<BlockPtr>, FsError> {
+    /// PUTs the records as one segment, or leaves that to the commit; a failed attempt burns its id.
+    async fn write_segment(self: &Arc<Self>, flight: &Flight) -> Result<Segment, FsError> {
         let info = self.mds.info();
         let storing = Storing { compression: info.compression, checksum: info.checksum };
         let mut last = None;
@@ -141,11 +169,18 @@ impl Client {
                     records.push((owner, r.content.clone()));
                 }
             }
-            match self.records.clone().write(id, records, storing).await {
-                Ok(ptrs) => {
+            let written = if flight.urgent && flight.object_max() <= self.mds.carries() {
+                let packed = self.records.clone().pack(id, records, storing).await;
+                packed.map(|(segment, ptrs)| Segment { ptrs, carried: Some(segment) })
+            } else {
+                let ptrs = self.records.clone().write(id, records, storing).await;
+                ptrs.map(|ptrs| Segment { ptrs, carried: None })
+            };
+            match written {
+                Ok(segment) => {
                     add(&self.stats.segments_written, 1);
                     add(&self.stats.segment_bytes, flight.bytes);
-                    return Ok(ptrs);
+                    return Ok(segment);
                 }
                 Err(e @ (Error::Fenced | Error::Held(_))) => return Err(self.pool_error(e)),
                 Err(e) => {

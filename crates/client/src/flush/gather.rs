@@ -50,12 +50,14 @@ impl Client {
             }
             Source::Waiting => blocked = self.gather_items(&mut filling, false),
         }
-        let flight = filling.flight;
+        let mut flight = filling.flight;
+        flight.urgent = source == Source::Urgent;
         (if flight.files.is_empty() { None } else { Some(flight) }, blocked)
     }
 
     pub(super) fn new_flight(&self) -> Flight {
-        Flight { id: self.flush.next_flight.fetch_add(1, Ordering::AcqRel), files: Vec::new(), bytes: 0 }
+        let id = self.flush.next_flight.fetch_add(1, Ordering::AcqRel);
+        Flight { id, files: Vec::new(), bytes: 0, urgent: false }
     }
 
     fn gather_urgent(&self, filling: &mut Filling) {

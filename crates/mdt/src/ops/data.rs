@@ -3,11 +3,11 @@
 //! Every byte of a record is counted in its segment's row for as long as something points to it. A record that
 //! loses its last pointer thins its segment; a segment without live bytes goes to reclaim.
 
-use crate::phys::{CHUNK_RECORDS, Chunk, InodePhys, RefcountPhys, inode_flag};
-use crate::tx::Tx;
+use crate::phys::{CHUNK_RECORDS, CarriedPhys, Chunk, InodePhys, RefcountPhys, inode_flag};
+use crate::tx::{Effect, Tx};
 use crate::{Mdt, Outcome, Stop, key, phys};
 use std::sync::Arc;
-use tarn_base::block::flag;
+use tarn_base::block::{Sealed, flag};
 use tarn_base::point::{self, Point};
 use tarn_base::{Answer, BlockPtr, FsError, Ino, Timespec};
 
@@ -51,8 +51,13 @@ impl Mdt {
 
     /// Makes written records part of their files, all in one transaction. All records of one segment must come in
     /// one call. An inode that is gone is passed over and its records are counted as dead.
-    pub fn commit(self: &Arc<Self>, files: Vec<FileChange>) -> Answer<()> {
-        self.change(move |tx| {
+    ///
+    /// With a segment, its records need not be in a bucket yet: it is of at most [`Mdt::carries`] bytes, and is brought
+    /// there in the background.
+    pub fn commit(self: &Arc<Self>, files: Vec<FileChange>, carried: Option<Sealed>) -> Answer<()> {
+        // Before anybody can be told of it.
+        let offered = carried.as_ref().map(|segment| self.offer(segment));
+        let answer = self.change(move |tx| {
             tx.want(files.iter().map(|file| key::inode(file.ino)))?;
             tx.want(files.iter().flat_map(|file| {
                 let chunks =
@@ -60,8 +65,15 @@ impl Mdt {
                 let ptrs = file.records.iter().filter_map(|(_, ptr)| *ptr);
                 chunks.chain(ptrs.map(|ptr| key::segment(ptr.segment)))
             }))?;
-            files.iter().try_for_each(|file| commit_file(tx, file))
-        })
+            files.iter().try_for_each(|file| commit_file(tx, file))?;
+            if let Some(segment) = &carried {
+                let Sealed { id, payload, object } = segment.clone();
+                tx.put(key::carried(id), phys::encode(&CarriedPhys { payload, object }));
+                tx.effects.push(Effect::Carried(segment.clone()));
+            }
+            Ok(())
+        });
+        answer.map(move |()| drop(offered))
     }
 
     /// Makes holes of `count` whole records from `first`; the size stays.

@@ -111,8 +111,16 @@ impl World {
             change.records.push((record, Some(ptr)));
             change.size_at_least = change.size_at_least.max((record + 1) * record_size as u64);
         }
-        self.pool.put_segment(builder.finish()).await.expect("put");
-        self.mdt.commit(files.into_values().collect()).wait().await.expect("commit");
+        let files = files.into_values().collect();
+        let body = builder.finish();
+        // Both ways of writing are met in all tests.
+        let carried = if records[0].2.is_multiple_of(2) && body.object <= self.mdt.carries() {
+            Some(self.pool.seal(body))
+        } else {
+            self.pool.put_segment(body).await.expect("put");
+            None
+        };
+        self.mdt.commit(files, carried).wait().await.expect("commit");
     }
 
     pub async fn segment(&mut self) -> SegmentId {

@@ -272,8 +272,9 @@ pub fn tests(filter: Option<&str>) -> bool {
         ("a_seed_gives_the_same_trace_again", a_seed_gives_the_same_trace_again),
     ];
     if cfg!(debug_assertions) {
-        let sabotages: [(&str, Test); 5] = [
+        let sabotages: [(&str, Test); 6] = [
             ("a_pointer_committed_before_its_put_is_found", || is_found(Sabotage::CommitBeforePut)),
+            ("a_carried_segment_that_is_forgotten_is_found", || is_found(Sabotage::ForgetCarried)),
             ("a_read_that_is_not_verified_is_found", || is_found(Sabotage::TrustReads)),
             ("a_live_segment_that_is_reclaimed_is_found", || is_found(Sabotage::ReclaimLive)),
             ("a_host_that_ignores_epochs_is_found", || is_found(Sabotage::IgnoreEpochs)),
