@@ -343,12 +343,17 @@ impl Database {
         self.abandon();
         loop {
             let db = self.db();
+            // What is committed lies in the log. Unless another host has the pool, nothing is amiss.
             if db.status().close_reason.is_some() {
-                // What is committed lies in the log. Unless another host has the pool, nothing is amiss.
                 let _ = tokio::time::timeout(CLOSING, db.close()).await;
                 return confirm(&self.opener.pool).await;
             }
-            match db.close().await.map_err(DbError::from) {
+            let closed = db.close().await;
+            // Something else closed it meanwhile.
+            if closed.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Closed(_))) {
+                return confirm(&self.opener.pool).await;
+            }
+            match closed.map_err(DbError::from) {
                 // What is committed lies in the log, from which the next opening has it.
                 Err(DbError::Failed(why)) if self.opener.forward.learns(&why) => {
                     *self.db.write() = Arc::new(self.opener.open().await?);
