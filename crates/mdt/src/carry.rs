@@ -25,9 +25,9 @@ use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::{FsError, SegmentId};
 use tokio::sync::Notify;
 
-/// Most bytes of one segment that is carried, and of all together.
-const ONE_MAX: u64 = 64 << 10;
-const ALL_MAX: u64 = 16 << 20;
+/// Most bytes of one segment that is carried: a record of the usual 128 KiB fits, since whoever appends
+/// a little to a file and syncs it rewrites its last record each time.
+const ONE_MAX: u64 = 160 << 10;
 /// Segments on their way to buckets at once.
 const BATCH: usize = 32;
 /// Pause after a failure.
@@ -101,7 +101,8 @@ impl Drop for Offered {
 impl Mdt {
     /// Most bytes of a segment that a commit takes along now.
     pub fn carries(&self) -> u64 {
-        ONE_MAX.min(ALL_MAX.saturating_sub(self.carrier.bytes()))
+        let room = self.shares.carried.saturating_sub(self.carrier.bytes());
+        ONE_MAX.min(self.shares.txg / 2).min(room)
     }
 
     /// Lets readers find a segment that a commit is to take along.

@@ -15,6 +15,8 @@ pub(crate) struct Shares {
     /// A txg closes when its rows take so much, and operations wait when they take so much. There are two at a time.
     pub txg: u64,
     pub overfull: u64,
+    /// Segments that are committed before they are in their buckets (`carry`).
+    pub carried: u64,
     /// Rows that the database has in its log and not in a table yet, as it counts them: keys and values alone.
     pub unflushed: u64,
     /// Such rows become a table when they are so many bytes.
@@ -31,11 +33,12 @@ impl Shares {
     pub fn of(bytes: u64) -> Shares {
         let part = bytes / 16;
         Shares {
-            rows: 5 * part,
+            rows: 9 * part / 2,
             blocks: 4 * part,
             regions: part,
             txg: TXG_BYTES.min(part / 2),
             overfull: part,
+            carried: part / 2,
             unflushed: (3 * part / UNFLUSHED_COST).min(64 << 20),
             table: (3 * part / UNFLUSHED_COST / 2).min(16 << 20),
             // Half a part for the table being written, half for about a dozen that are read.
@@ -54,7 +57,7 @@ pub struct MemoryUse {
     pub blocks_max: u64,
     pub regions: u64,
     pub regions_max: u64,
-    /// Rows of the open txg.
+    /// Rows of the open txg, and what is carried.
     pub changes: u64,
     /// Of two txgs.
     pub changes_max: u64,
@@ -67,7 +70,7 @@ impl Mdt {
         let (rows, rows_max) = self.rows.usage();
         let (blocks, blocks_max) = self.db.blocks();
         let (regions, regions_max) = self.pool.metadata_memory(self.dataset);
-        let Shares { overfull, unflushed, compacted, .. } = self.shares;
+        let Shares { overfull, carried, unflushed, compacted, .. } = self.shares;
         MemoryUse {
             rows,
             rows_max,
@@ -75,8 +78,8 @@ impl Mdt {
             blocks_max,
             regions,
             regions_max,
-            changes: self.op.lock().bytes,
-            changes_max: 2 * overfull,
+            changes: self.op.lock().bytes + self.carrier.bytes(),
+            changes_max: 2 * overfull + carried,
             tables_max: UNFLUSHED_COST * unflushed + 2 * compacted,
         }
     }
@@ -90,7 +93,8 @@ mod tests {
     fn shares_add_up() {
         for bytes in [8 << 20, 56 << 20, 248 << 20, 1 << 30, 8 << 30] {
             let s = Shares::of(bytes);
-            let all = s.rows + s.blocks + s.regions + 2 * s.overfull + UNFLUSHED_COST * s.unflushed;
+            let all =
+                s.rows + s.blocks + s.regions + 2 * s.overfull + s.carried + UNFLUSHED_COST * s.unflushed;
             assert!(all + s.compacted + 12 * s.fetch <= bytes + (2 << 20), "{bytes}: {s:?}");
             assert!(all >= bytes / 10 * 7, "{bytes}: {s:?}");
             assert!(s.txg < s.overfull && s.table < s.unflushed, "{s:?}");
