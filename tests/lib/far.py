@@ -33,7 +33,7 @@ class FarPool(Pool):
     def mount(self, *options, dataset=None, at=None):
         if not self.daemons():
             self.serve()
-        words = ["-o", "allow_other,dev,suid", *self.mount_words, *options]
+        words = ["-o", "allow_other,dev,suid", *self.world.mount_words, *self.mount_words, *options]
         self.client.tarn("mount", *words, self.address(dataset), at or self.mnt)
 
     def umount(self):

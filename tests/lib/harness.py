@@ -70,6 +70,7 @@ ROWS = [
     ("renewal", "credentials that expire, a clock that is off, a store that asks to be asked less"),
     ("telemetry", "metrics, tarn stats, tarn cost, jobs"),
     ("wire", "a dataset on another host"),
+    ("caches", "small caches, and none: the same answers"),
 ]
 
 

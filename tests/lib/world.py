@@ -3,6 +3,7 @@ break them. Everything lies below one directory, so that what a broken test leav
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -105,6 +106,8 @@ class World:
         self.root = root
         self.host = Host(os.path.join(root, "state"))
         self.pools, self.servers = [], []
+        # Options of every mount beside those of the test.
+        self.mount_words = shlex.split(os.environ.get("TARN_TEST_MOUNT", ""))
         # What pools are made as: far.FarPool, where another host is to mount them.
         self.pool_class = Pool
 
@@ -178,7 +181,7 @@ class Pool:
 
     def mount(self, *options, dataset=None, at=None):
         """Mounts as a local disk would be: open to every user, with devices and set-id bits honoured."""
-        self.host.tarn("mount", "-o", "allow_other,dev,suid", *options, dataset or self.name, at or self.mnt)
+        self.host.tarn("mount", "-o", "allow_other,dev,suid", *self.world.mount_words, *options, dataset or self.name, at or self.mnt)
 
     def umount(self):
         if os.path.ismount(self.mnt):
@@ -201,6 +204,20 @@ class Pool:
         for pid in pids:
             os.kill(pid, sig)
         wait_until(lambda: not self.daemons(), wait, f"end of the daemon after signal {sig}")
+
+    def counters(self):
+        """`tarn stats --raw` as {dotted.name: number}."""
+        flat = {}
+
+        def walk(value, name):
+            if isinstance(value, dict):
+                for key, inner in value.items():
+                    walk(inner, f"{name}.{key}" if name else key)
+            elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                flat[name] = value
+
+        walk(json.loads(self.host.tarn("stats", "--raw", self.name, quiet=True).stdout), "")
+        return flat
 
     def used(self):
         """Bytes in all buckets that are directories."""

@@ -1,7 +1,6 @@
 """The hot path: what is cached is answered on the thread that the kernel's request woke, without tokio and
 SlateDB. Two witnesses: Tarn's own counters, and the kernel's count of how often tokio's threads were run."""
 import ctypes
-import json
 import mmap
 import os
 import random
@@ -37,21 +36,6 @@ def threads(pid):
     return found
 
 
-def counters(pool):
-    """`tarn stats --raw` as {dotted.name: number}."""
-    flat = {}
-
-    def walk(value, name):
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                walk(inner, f"{name}.{key}" if name else key)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            flat[name] = value
-
-    walk(json.loads(pool.host.tarn("stats", "--raw", pool.name, quiet=True).stdout), "")
-    return flat
-
-
 def is_slow(name):
     """Counters that must stand still: what had to wait, and what SlateDB was asked."""
     last = name.lower()
@@ -62,7 +46,7 @@ def measure(t, pool, about, work):
     """Runs `work` (which gives the number of requests it made) and holds it to the two witnesses."""
     pid = pool.daemons()[0]
     # `tarn stats` is itself served by tokio, so it stays outside the span.
-    before = counters(pool)
+    before = pool.counters()
     time.sleep(0.3)
     idle_start, idle_time = threads(pid), time.monotonic()
     time.sleep(1.5)
@@ -71,7 +55,7 @@ def measure(t, pool, about, work):
     count = work()
     took = time.monotonic() - began
     end = threads(pid)
-    after = counters(pool)
+    after = pool.counters()
     tokio = end["tokio"] - start["tokio"] - idle * took
     print(f"{about}: {count} requests in {took:.2f} s, {end['fuse'] - start['fuse']} switches to FUSE threads, "
           f"{tokio:.0f} to others beyond {idle:.0f} a second at rest")
@@ -140,7 +124,7 @@ def cached(t):
 
 def reads(pool):
     """Read requests that have reached the daemon."""
-    return sum(n for name, n in counters(pool).items() if name.endswith("client.reads"))
+    return sum(n for name, n in pool.counters().items() if name.endswith("client.reads"))
 
 
 @test("large files are first read around the page cache, then through it", limit=120, needs="pool")

@@ -236,3 +236,16 @@ def appenders(t):
         for writer, numbers in by_writer.items():
             t.check(numbers == list(range(count)), f"{way}: lines of writer {writer} are lost or out of order")
     t.note(f"{32 * count} lines each")
+
+
+def one_after_the_other(t):
+    """Programs for other rows, each in an empty directory. The long form has all of them."""
+    bodies = [git, sqlite]
+    if t.long:
+        bodies += [rsync, tar, cargo, fio]
+    for body in bodies + [fsx]:
+        body(t)
+        for name in os.listdir(t.dir):
+            t.run("rm", "-rf", os.path.join(t.dir, name), quiet=True)
+        for name in os.listdir(t.scratch):
+            t.run("rm", "-rf", os.path.join(t.scratch, name), quiet=True)

@@ -33,19 +33,6 @@ def over_wire_with_credentials(t):
     t.use(pool)
 
 
-def run_programs(t):
-    """Real programs, each in an empty directory. The long form has all of them."""
-    bodies = [row_programs.git, row_programs.sqlite]
-    if t.long:
-        bodies += [row_programs.rsync, row_programs.tar, row_programs.cargo, row_programs.fio]
-    for body in bodies + [row_programs.fsx]:
-        body(t)
-        for name in os.listdir(t.dir):
-            t.run("rm", "-rf", os.path.join(t.dir, name), quiet=True)
-        for name in os.listdir(t.scratch):
-            t.run("rm", "-rf", os.path.join(t.scratch, name), quiet=True)
-
-
 @test("pjdfstest over TCP", limit=300)
 def pjdfstest(t):
     over_wire(t)
@@ -62,13 +49,13 @@ def own_pjdfstest(t):
 def programs(t):
     over_wire(t)
     t.dir
-    run_programs(t)
+    row_programs.one_after_the_other(t)
 
 
 @test("the same programs, by a client with credentials", limit=300, long_limit=14400)
 def own_programs(t):
     over_wire_with_credentials(t)
-    run_programs(t)
+    row_programs.one_after_the_other(t)
 
 
 @test("32 processes append over TCP: locks, and O_APPEND alone", limit=120)

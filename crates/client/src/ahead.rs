@@ -14,7 +14,7 @@ const TURN: u64 = 2;
 
 pub(crate) struct Ahead {
     /// Bytes, of all streams together.
-    max: u64,
+    max: AtomicU64,
     /// Bytes that are being fetched.
     flying: AtomicU64,
     crowd: Mutex<Crowd>,
@@ -33,7 +33,7 @@ pub(crate) type Counted = Option<u64>;
 
 impl Ahead {
     pub fn new(max: u64) -> Ahead {
-        Ahead { max, flying: AtomicU64::new(0), crowd: Mutex::default() }
+        Ahead { max: AtomicU64::new(max), flying: AtomicU64::new(0), crowd: Mutex::default() }
     }
 
     /// A stream reads now: how many do, itself among them.
@@ -52,12 +52,16 @@ impl Ahead {
     }
 
     pub fn max(&self) -> u64 {
-        self.max
+        self.max.load(Relaxed)
+    }
+
+    pub fn set_max(&self, max: u64) {
+        self.max.store(max, Relaxed);
     }
 
     /// Bytes that may be asked for now.
     pub fn room(&self) -> u64 {
-        self.max.saturating_sub(self.flying.load(Acquire))
+        self.max().saturating_sub(self.flying.load(Acquire))
     }
 
     pub fn begin(&self, bytes: u64) {

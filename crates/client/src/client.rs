@@ -33,7 +33,7 @@ pub struct ClientOptions {
     pub flights_max: u64,
     /// How long written data waits at most before its flush begins, unless it fills a segment earlier.
     pub flush_age: Duration,
-    /// How much is fetched ahead of sequential readers, in bytes for all of them together; 0: nothing.
+    /// How much is fetched ahead of readers at most, in bytes for all of them together; 0: nothing.
     pub prefetch_max: u64,
     /// Whoever uses the client calls [`Client::forget`] for each inode that it was told of, as a kernel does when it
     /// drops one from its caches: an inode without names is kept until then.
@@ -132,6 +132,11 @@ impl Client {
             flights: self.flush.flights() as u64 * self.records.segment_size(),
             flights_max: self.options.flights_max,
         }
+    }
+
+    /// From now on at most so many bytes are fetched ahead of readers, and never more than the options allow.
+    pub fn limit_prefetch(&self, max: u64) {
+        self.ahead.set_max(self.options.prefetch_max.min(max));
     }
 
     pub(crate) fn dirty_bytes(&self) -> u64 {

@@ -179,7 +179,7 @@ impl Stream {
         self.let_go_passed(slack, &mut let_go);
         let fetch = self.open_windows(ranges, offset, offset + len);
         let caching = match limits.size {
-            0..=TOGETHER_MAX if offset == 0 => Caching::Together,
+            0..=TOGETHER_MAX if offset == 0 && limits.ahead.max() > 0 => Caching::Together,
             size if size > STREAMED_MIN && self.hits > 0 => Caching::Stream,
             _ => Caching::Keep,
         };

@@ -20,7 +20,7 @@ use foyer::{Cache, CacheBuilder, CacheProperties, Hint, LruConfig};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use tarn_base::{BlockPtr, Checksum, SegmentId};
 use tarn_bucket::buffer::{Buffer, footprint};
 use tokio::sync::watch;
@@ -51,9 +51,11 @@ pub(crate) struct RecordCache {
     flights: Flights,
     /// Counts fetches that ended.
     landed: Arc<AtomicU64>,
-    limit: usize,
-    shard: usize,
-    streams_limit: usize,
+    /// The most that it was made for.
+    most: u64,
+    shards: usize,
+    limit: AtomicUsize,
+    streams_limit: AtomicUsize,
     /// Bytes that came in as neighbours and were wanted afterwards.
     neighbours_used: AtomicU64,
 }
@@ -74,14 +76,18 @@ impl Streams {
         } else {
             self.order.push_back(key);
         }
+        self.trim(limit);
+        // Records that were let go leave their keys behind.
+        if self.order.len() > 2 * self.records.len() + 1024 {
+            self.order.retain(|key| self.records.contains_key(key));
+        }
+    }
+
+    fn trim(&mut self, limit: usize) {
         while self.bytes > limit
             && let Some(oldest) = self.order.pop_front()
         {
             self.drop_record(&oldest);
-        }
-        // Records that were let go leave their keys behind.
-        if self.order.len() > 2 * self.records.len() + 1024 {
-            self.order.retain(|key| self.records.contains_key(key));
         }
     }
 
@@ -119,8 +125,8 @@ impl Cached {
 impl RecordCache {
     /// A cache of at most `limit` bytes.
     pub fn new(limit: u64) -> RecordCache {
-        let streams_limit = (limit as usize / STREAMS_PART).min(STREAMS_MAX);
-        let limit = limit as usize - streams_limit;
+        let most = limit;
+        let (limit, streams_limit) = divided(limit);
         let shards = (limit / SHARD_MIN).clamp(1, SHARDS_MAX);
         let cache = CacheBuilder::new(limit)
             .with_name("arc")
@@ -131,12 +137,24 @@ impl RecordCache {
         RecordCache {
             cache,
             streams: Mutex::default(),
-            streams_limit,
+            streams_limit: AtomicUsize::new(streams_limit),
             flights: Flights::default(),
             landed: Arc::default(),
-            limit,
-            shard: limit / shards,
+            most,
+            shards,
+            limit: AtomicUsize::new(limit),
             neighbours_used: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on it has at most so many bytes, and never more than it was made for; 0: it keeps nothing.
+    pub fn limit_to(&self, bytes: u64) {
+        let (limit, streams_limit) = divided(bytes.min(self.most));
+        self.limit.store(limit, Relaxed);
+        self.streams_limit.store(streams_limit, Relaxed);
+        self.streams.lock().trim(streams_limit);
+        if let Err(error) = self.cache.resize(limit) {
+            tracing::warn!(%error, "the cache of records keeps its size");
         }
     }
 
@@ -213,7 +231,11 @@ impl RecordCache {
             Caching::Bypass => {}
             Caching::Stream => {
                 let cached = Cached::new(ptr, bytes.clone(), false);
-                self.streams.lock().insert((ptr.segment, ptr.offset), cached, self.streams_limit);
+                self.streams.lock().insert(
+                    (ptr.segment, ptr.offset),
+                    cached,
+                    self.streams_limit.load(Relaxed),
+                );
             }
             Caching::Keep | Caching::Together => {
                 let bytes = if alone { bytes.clone() } else { own(bytes) };
@@ -236,7 +258,7 @@ impl RecordCache {
     }
 
     fn put(&self, ptr: &BlockPtr, bytes: Bytes, hint: Hint, unasked: bool) {
-        if footprint(bytes.len()) + ENTRY > self.shard / 3 {
+        if footprint(bytes.len()) + ENTRY > self.limit.load(Relaxed) / self.shards / 3 {
             return;
         }
         let properties = CacheProperties::default().with_hint(hint);
@@ -250,19 +272,25 @@ impl RecordCache {
     }
 
     pub fn for_streams(&self) -> u64 {
-        self.streams_limit as u64
+        self.streams_limit.load(Relaxed) as u64
     }
 
     /// Bytes kept now for streams, and at most.
     pub fn streams(&self) -> (u64, u64) {
-        (self.streams.lock().bytes as u64, self.streams_limit as u64)
+        (self.streams.lock().bytes as u64, self.for_streams())
     }
 
     /// Bytes kept now, and at most, those of streams among them.
     pub fn usage(&self) -> (u64, u64) {
         let streams = self.streams.lock().bytes;
-        ((self.cache.usage() + streams) as u64, (self.limit + self.streams_limit) as u64)
+        ((self.cache.usage() + streams) as u64, self.limit.load(Relaxed) as u64 + self.for_streams())
     }
+}
+
+/// Of so many bytes: those of records that are kept, and those of streams.
+fn divided(bytes: u64) -> (usize, usize) {
+    let streams = (bytes as usize / STREAMS_PART).min(STREAMS_MAX);
+    (bytes as usize - streams, streams)
 }
 
 /// A copy in memory of its own.
@@ -338,6 +366,26 @@ mod tests {
         assert!(arc.get(&keep).is_some());
         assert!(arc.get(&ptr(1, 128 << 10)).is_none());
         assert!(arc.get(&ptr(1999, 128 << 10)).is_some());
+        // Less of both from now on, and nothing of either.
+        for bytes in [16 << 20, 0] {
+            arc.limit_to(bytes);
+            assert!(arc.usage().0 <= bytes && arc.usage().1 == bytes, "{:?}", arc.usage());
+            for n in 0..500 {
+                arc.insert(
+                    &ptr(n, 128 << 10),
+                    &record,
+                    [Caching::Keep, Caching::Stream][n as usize % 2],
+                    true,
+                );
+                assert!(arc.usage().0 <= bytes);
+            }
+            assert_eq!(
+                (arc.get(&ptr(498, 128 << 10)).is_some(), arc.get(&ptr(499, 128 << 10)).is_some()),
+                (bytes > 0, bytes > 0)
+            );
+        }
+        arc.limit_to(u64::MAX);
+        assert_eq!(arc.usage().1, 64 << 20);
         // A record that would throw much else out is not taken.
         arc.insert(&ptr(5000, 24 << 20), &Bytes::from(vec![0; 24 << 20]), Caching::Keep, true);
         assert!(arc.get(&ptr(5000, 24 << 20)).is_none());

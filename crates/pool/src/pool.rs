@@ -621,6 +621,11 @@ impl Pool {
         }
     }
 
+    /// From now on the ARC has at most so many bytes, and never more than its part of the memory; 0: it keeps nothing.
+    pub fn limit_arc(&self, bytes: u64) {
+        self.arc.limit_to(bytes);
+    }
+
     /// Bytes of the ARC that streams have for themselves.
     pub fn arc_for_streams(&self) -> u64 {
         self.arc.for_streams()

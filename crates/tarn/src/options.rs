@@ -31,7 +31,7 @@ const IGNORED: &[&str] = &[
 ];
 
 const KNOWN: &str = "ro, allow_other, noatime, atime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec, \
-                     read_ahead=SIZE, hybrid_io=SIZE|off, memory=SIZE, metrics=[ADDRESS:]PORT, \
+                     read_ahead=SIZE, arc=SIZE|off, prefetch=SIZE|off, hybrid_io=SIZE|off, memory=SIZE, metrics=[ADDRESS:]PORT, \
                      jobid=off|comm.uid|env:NAME|cgroup|TEXT, nonempty, buckets=own|server, ca=FILE, cert=FILE, key=FILE";
 
 /// A size of fewer bytes was meant in another unit.
@@ -69,6 +69,10 @@ pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
             ("read_ahead", _) => out.read_ahead = Some(size()?),
             ("hybrid_io", Some("off")) => out.hybrid_io = Some(u64::MAX),
             ("hybrid_io", _) => out.hybrid_io = Some(size()?),
+            ("arc", Some("off")) => out.arc = Some(0),
+            ("arc", _) => out.arc = Some(size()?),
+            ("prefetch", Some("off")) => out.prefetch = Some(0),
+            ("prefetch", _) => out.prefetch = Some(size()?),
             ("memory", _) => out.memory = Some(size()?),
             ("jobid", Some(how)) => {
                 how.parse::<JobId>().map_err(usage)?;
@@ -104,6 +108,9 @@ mod tests {
         assert_eq!((all.dev, all.suid, all.exec), (Some(false), Some(true), Some(false)));
         assert_eq!(all.hybrid_io, Some(u64::MAX));
         assert_eq!(read("hybrid_io=64M").unwrap().hybrid_io, Some(64 << 20));
+        assert_eq!((read("arc=off").unwrap().arc, read("arc=16M").unwrap().arc), (Some(0), Some(16 << 20)));
+        assert_eq!(read("prefetch=off").unwrap().prefetch, Some(0));
+        assert_eq!(read("prefetch=1M").unwrap().prefetch, Some(1 << 20));
         assert_eq!((all.read_ahead, all.memory), (Some(4 << 20), Some(1 << 30)));
         assert_eq!(read("strictatime").unwrap().relatime, Some(false));
         assert_eq!(read("metrics=9123").unwrap().metrics, Some("127.0.0.1:9123".parse().unwrap()));

@@ -170,6 +170,10 @@ pub struct MountRequest {
     pub exec: Option<bool>,
     /// Bytes that the kernel reads ahead.
     pub read_ahead: Option<u64>,
+    /// Bytes of records that are kept in memory at most.
+    pub arc: Option<u64>,
+    /// Bytes that are fetched ahead of readers at most.
+    pub prefetch: Option<u64>,
     /// Files of so many bytes are first read around the kernel's page cache.
     pub hybrid_io: Option<u64>,
     /// Bytes for caches and dirty data; counts when the mount starts the node.

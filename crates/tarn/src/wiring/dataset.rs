@@ -74,10 +74,14 @@ fn client_options(pool: &Pool, dirty: u64, flights: u64) -> ClientOptions {
     let mut options = ClientOptions::new(tokio::runtime::Handle::current());
     options.dirty_max = dirty;
     options.flights_max = flights;
-    // Room is left for what readers hold that have just passed it.
-    options.prefetch_max = pool.arc_for_streams() / 4 * 3;
+    options.prefetch_max = room_ahead(pool);
     options.told_of_forgetting = true;
     options
+}
+
+/// Bytes that may be fetched ahead of readers. Room is left for what they hold that have just passed it.
+fn room_ahead(pool: &Pool) -> u64 {
+    pool.arc_for_streams() / 4 * 3
 }
 
 impl Dataset {
@@ -119,6 +123,15 @@ impl Dataset {
 
     pub fn id(&self) -> DatasetId {
         self.id
+    }
+
+    /// Keeps and fetches ahead no more than a mount was asked to. The ARC is the process's: a bound holds until another
+    /// is given.
+    pub fn limit_caches(&self, request: &MountRequest) {
+        if let Some(bytes) = request.arc {
+            self.pool.limit_arc(bytes);
+        }
+        self.client.limit_prefetch(request.prefetch.unwrap_or(u64::MAX).min(room_ahead(&self.pool)));
     }
 
     pub fn pool(&self) -> &Arc<Pool> {

@@ -67,6 +67,7 @@ pub async fn mount(
         options.hybrid_io = bytes;
     }
     let client = dataset.client().clone();
+    dataset.limit_caches(request);
     let runtime = tokio::runtime::Handle::current();
     // The system calls of mounting wait for the kernel, and for fusermount3 where root does not mount.
     let mounted =
