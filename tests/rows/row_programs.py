@@ -238,12 +238,9 @@ def appenders(t):
     t.note(f"{32 * count} lines each")
 
 
-def one_after_the_other(t):
+def one_after_the_other(t, short=(git, sqlite, fsx)):
     """Programs for other rows, each in an empty directory. The long form has all of them."""
-    bodies = [git, sqlite]
-    if t.long:
-        bodies += [rsync, tar, cargo, fio]
-    for body in bodies + [fsx]:
+    for body in t.pick(short, (git, sqlite, rsync, tar, cargo, fio, fsx)):
         body(t)
         for name in os.listdir(t.dir):
             t.run("rm", "-rf", os.path.join(t.dir, name), quiet=True)

@@ -1,5 +1,6 @@
 //! The verbs, one file each: arguments, the request, and how the answer is shown.
 
+pub mod bench;
 pub mod bucket;
 pub mod check;
 pub mod completions;
