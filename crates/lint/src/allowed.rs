@@ -31,6 +31,7 @@ pub const EXCEPTIONS: &[Exception] = &[
     ("clock", "crates/tarn/src/control/client.rs", "how long a verb waits for a daemon"),
     ("clock", "crates/tarn/src/node/mod.rs", "how long the pool has been open, for rates"),
     ("clock", "crates/tarn/src/progress.rs", "how often a progress bar is drawn"),
+    ("clock", "crates/tarn/src/verbs/bench/meter.rs", "measures the machine"),
     ("clock", "crates/tarn/src/verbs/pool/iostat.rs", "the interval between two reports"),
     ("clock", "crates/tarn/src/verbs/stats/mod.rs", "the interval between two reports"),
     ("clock", "crates/pool/src/text.rs", "dates that people read, in the history and in labels"),

@@ -1,11 +1,13 @@
 //! The buckets by themselves: objects as large as segments, many at once, and small ones.
 
+use super::files::{MANY, MANY_SIZE, SMALL, TIMES};
+use super::meter::Watch;
 use super::{What, median};
 use anyhow::Result;
 use bytes::Bytes;
 use futures::future::join_all;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tarn_bucket::inspect::{folder, tidy};
 use tarn_bucket::raw::{Object, objects, parallel_get, parallel_put};
 use tarn_bucket::{Bucket, Guarded, OpenOptions, open};
@@ -48,9 +50,9 @@ impl Buckets {
 
     /// Objects of 4 KiB one after the other, here and there.
     async fn small_writes(&self) -> Result<f64> {
-        let (body, mut times) = (Bytes::from(vec![7; super::files::SMALL]), Vec::new());
-        for n in 0..super::files::TIMES {
-            let (bucket, start) = (&self.buckets[n % self.buckets.len()], Instant::now());
+        let (body, mut times) = (Bytes::from(vec![7; SMALL]), Vec::new());
+        for n in 0..TIMES {
+            let (bucket, start) = (&self.buckets[n % self.buckets.len()], Watch::start());
             bucket.put(&format!("{}/small-{n}", self.folder), vec![body.clone()]).await?;
             bucket.sync().await?;
             times.push(start.elapsed());
@@ -60,11 +62,11 @@ impl Buckets {
 
     async fn small_reads(&self) -> Result<f64> {
         let mut times = Vec::new();
-        for n in 0..super::files::TIMES {
+        for n in 0..TIMES {
             let object = &self.stream[n % self.stream.len()];
             let at = (n as u64 * 7919 * 4096) % OBJECT;
-            let start = Instant::now();
-            object.bucket.get(&object.key, at..at + super::files::SMALL as u64).await?;
+            let start = Watch::start();
+            object.bucket.get(&object.key, at..at + SMALL as u64).await?;
             times.push(start.elapsed());
         }
         Ok(median(times))
@@ -73,9 +75,9 @@ impl Buckets {
     /// Objects a second.
     async fn many(&self) -> Result<f64> {
         let all: Vec<Arc<dyn Bucket>> = self.buckets.iter().map(|b| b.clone() as Arc<dyn Bucket>).collect();
-        let objects = objects(&all, &format!("{}/many-", self.folder), super::files::MANY);
-        let bytes = parallel_put(&objects, super::files::MANY_SIZE as u64, self.at_once).await?;
-        Ok(bytes / super::files::MANY_SIZE as f64)
+        let objects = objects(&all, &format!("{}/many-", self.folder), MANY);
+        let bytes = parallel_put(&objects, MANY_SIZE as u64, self.at_once).await?;
+        Ok(bytes / MANY_SIZE as f64)
     }
 
     /// Deletes everything that was written.

@@ -1,5 +1,6 @@
 //! Files in a directory of their own, used as a program would.
 
+use super::meter::Watch;
 use super::{What, median};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, OpenOptions};
@@ -7,7 +8,6 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
 
 /// Bytes of a small read or write, and how many are timed.
 pub const SMALL: usize = 4 << 10;
@@ -61,7 +61,7 @@ impl Files {
     fn write(&self) -> Result<f64> {
         let mut block = vec![0; BLOCK];
         rand::Rng::fill_bytes(&mut rand::rng(), &mut block);
-        let start = Instant::now();
+        let start = Watch::start();
         let mut file = File::create(self.stream())?;
         let mut left = self.size;
         while left > 0 {
@@ -73,13 +73,13 @@ impl Files {
             left -= len;
         }
         file.sync_all()?;
-        Ok(self.size as f64 / start.elapsed().as_secs_f64())
+        Ok(start.rate(self.size))
     }
 
     /// Past the kernel's page cache. What was streamed out is not kept in the ARC either.
     fn read(&self) -> Result<f64> {
         let mut block = vec![0; BLOCK];
-        let start = Instant::now();
+        let start = Watch::start();
         let mut file = direct(&self.stream())?;
         let mut all = 0;
         loop {
@@ -92,7 +92,7 @@ impl Files {
         if all != self.size {
             bail!("{all} bytes were read of {}", self.size);
         }
-        Ok(self.size as f64 / start.elapsed().as_secs_f64())
+        Ok(start.rate(self.size))
     }
 
     /// One after the other, each synced.
@@ -101,7 +101,7 @@ impl Files {
         let mut times = Vec::new();
         for n in 0..TIMES {
             self.check()?;
-            let start = Instant::now();
+            let start = Watch::start();
             file.write_all_at(&block, (n * SMALL) as u64)?;
             file.sync_all()?;
             times.push(start.elapsed());
@@ -117,7 +117,7 @@ impl Files {
         for _ in 0..TIMES {
             self.check()?;
             let at = rand::random::<u64>() % blocks * SMALL as u64;
-            let start = Instant::now();
+            let start = Watch::start();
             file.read_exact_at(&mut block, at)?;
             times.push(start.elapsed());
         }
@@ -127,14 +127,14 @@ impl Files {
     /// Files a second, with one sync at the end.
     fn many(&self) -> Result<f64> {
         let (folder, block) = (self.folder.join("many"), vec![7; MANY_SIZE]);
-        let start = Instant::now();
+        let start = Watch::start();
         fs::create_dir(&folder)?;
         for n in 0..MANY {
             self.check()?;
             fs::write(folder.join(n.to_string()), &block)?;
         }
         File::open(&folder)?.sync_all()?;
-        Ok(MANY as f64 / start.elapsed().as_secs_f64())
+        Ok(start.rate(MANY as u64))
     }
 
     /// Deletes everything that was written.

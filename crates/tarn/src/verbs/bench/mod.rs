@@ -2,7 +2,7 @@
 
 mod buckets;
 mod files;
-mod processor;
+mod meter;
 
 use crate::address::Address;
 use crate::context::Context;
@@ -14,7 +14,7 @@ use crate::{names, size};
 use anyhow::{Context as _, Result, anyhow, bail};
 use buckets::Buckets;
 use files::Files;
-use processor::Meter;
+use meter::Meter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

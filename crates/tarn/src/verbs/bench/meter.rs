@@ -1,6 +1,25 @@
-//! How busy this host is.
+//! How long something takes, and how busy this host is meanwhile.
 
 use std::fs;
+use std::time::{Duration, Instant};
+
+/// Runs from when it is made.
+pub struct Watch(Instant);
+
+impl Watch {
+    pub fn start() -> Watch {
+        Watch(Instant::now())
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    /// `n` things in that time, a second.
+    pub fn rate(&self, n: u64) -> f64 {
+        n as f64 / self.elapsed().as_secs_f64()
+    }
+}
 
 /// The kernel's columns of time that nothing was done: idle, and waiting for a disk.
 const IDLE: [usize; 2] = [3, 4];
