@@ -1,5 +1,5 @@
 # make demo             a pool of 12 buckets, real files in it, verified byte for byte
-# make test             everything, in short forms (under 30 minutes on 2 cores from a clean clone)
+# make test             everything, in short forms (about half an hour on 2 cores from a clean clone)
 # make accept [N]       the long forms, all of them or row N (or fuzz); goes on where it stopped
 # make bench            speed against the raw store and against peers; writes docs/PERFORMANCE.md
 # make install          the program, its mount helpers, a systemd unit and completions
