@@ -2,10 +2,11 @@
 
 use super::answer::{Signals, Waits, or_else, then};
 use super::convert::*;
+use super::hybrid::Hybrid;
 use super::jobs::Tagger;
 use super::listing::{Entry, list, list_names};
 use super::locks::{Asked, LockBook};
-use super::reply::{GENERATION, Ttl, goes_direct, open_flags, passes_once, send_read, send_sized};
+use super::reply::{GENERATION, Ttl, goes_direct, open_flags, send_read, send_sized};
 use fuser::*;
 use std::ffi::OsStr;
 use std::io;
@@ -32,7 +33,7 @@ pub(super) struct Door {
     pub waits: Waits,
     pub negotiation: Negotiation,
     /// See [`super::MountOptions`].
-    pub hybrid_io: u64,
+    pub hybrid: Arc<Hybrid>,
     pub attr_ttl: Duration,
     pub entry_ttl: Duration,
     pub clock: SystemClock,
@@ -266,13 +267,16 @@ impl Filesystem for Door {
     ) {
         let mode = open_mode(flags);
         let answer = self.client.open(ino(file), mode);
-        let hybrid = self.hybrid_io;
+        let hybrid = self.hybrid.clone();
         let send = move |reply: ReplyOpen, (handle, attr, keep): (Handle, Attr, bool)| {
-            let direct = goes_direct(mode) || passes_once(mode, keep, attr.size, hybrid);
+            let direct = goes_direct(mode) || hybrid.passes(handle, mode, keep, attr.size);
             reply.opened(FileHandle(handle.0), open_flags(direct, keep));
         };
-        let client = self.client.clone();
-        let undo = move |(handle, _, _)| client.close(handle);
+        let (client, hybrid) = (self.client.clone(), self.hybrid.clone());
+        let undo = move |(handle, _, _)| {
+            hybrid.closed(handle);
+            client.close(handle);
+        };
         self.waits.answer_or_undo(request, Signals::Killable, answer, reply, send, undo);
     }
 
@@ -328,7 +332,9 @@ impl Filesystem for Door {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let answer = self.client.read(Handle(handle.0), offset, size as usize);
+        let handle = Handle(handle.0);
+        self.hybrid.asked(handle, size.into());
+        let answer = self.client.read(handle, offset, size as usize);
         self.waits.answer(request, Signals::Killable, answer, reply, |reply, buf| send_read(reply, &buf));
     }
 
@@ -382,6 +388,7 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let client = self.client.clone();
+        self.hybrid.closed(Handle(handle.0));
         let close = move || {
             client.close(Handle(handle.0));
             Answer::ok(())

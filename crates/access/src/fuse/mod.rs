@@ -33,6 +33,7 @@ mod counters;
 mod device;
 mod door;
 mod errno;
+mod hybrid;
 mod interrupt;
 mod jobs;
 mod listing;

@@ -4,6 +4,7 @@ use super::answer::Waits;
 use super::counters::{Counters, FuseStats};
 use super::device::{self, Leaving};
 use super::door::{Door, Negotiation};
+use super::hybrid::Hybrid;
 use super::jobs::{JobId, Tagger};
 use super::locks::LockBook;
 use super::mounts::{mounted_at, resolve, take_over};
@@ -81,7 +82,7 @@ pub struct MountOptions {
     /// Default: 1024.
     pub read_ahead_kb: u32,
     /// Files of at least so many bytes go around the kernel's page cache when they are opened for reading for the first
-    /// time. Default: 1 GiB.
+    /// time, unless readers of such files turn out to ask for little at a time. Default: 256 MiB.
     pub hybrid_io: u64,
     /// How long the kernel may keep attributes. Default: 60 s. Files changed lately: [`super::YOUNG_TTL`].
     pub attr_ttl: Duration,
@@ -108,7 +109,7 @@ impl MountOptions {
             max_write: 1 << 20,
             max_background: 64,
             read_ahead_kb: 1024,
-            hybrid_io: 1 << 30,
+            hybrid_io: 256 << 20,
             attr_ttl: Duration::from_secs(60),
             entry_ttl: Duration::from_secs(60),
             job_id: JobId::default(),
@@ -176,7 +177,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
         client,
         waits: Waits { runtime: runtime.clone(), interrupts: Arc::default(), counters: counters.clone() },
         negotiation: Negotiation { max_write: options.max_write, max_background: options.max_background },
-        hybrid_io: options.hybrid_io,
+        hybrid: Arc::new(Hybrid::new(options.hybrid_io)),
         attr_ttl: options.attr_ttl,
         entry_ttl: options.entry_ttl,
         clock: SystemClock::default(),

@@ -49,13 +49,6 @@ pub(super) fn goes_direct(mode: OpenMode) -> bool {
     mode.direct || !mode.read
 }
 
-/// Whether a handle goes around the kernel's page cache because it reads a large file (of `hybrid` bytes or more) for
-/// the first time here: most likely in one pass of large requests, for which pages of 4 KiB cost as much as everything
-/// below them. Whoever opens the file again (`known`) has the page cache.
-pub(super) fn passes_once(mode: OpenMode, known: bool, size: u64, hybrid: u64) -> bool {
-    mode.read && !mode.write && !known && size >= hybrid
-}
-
 /// How the kernel shall treat an open file.
 pub(super) fn open_flags(direct: bool, keep_cache: bool) -> FopenFlags {
     let mut flags = FopenFlags::empty();
