@@ -4,6 +4,10 @@
 //! fits, each would throw out what another reads next, and fetch it again. So it is divided by the number of streams
 //! that read at the time. Nobody says when a stream has come to its end, so time is cut into turns, and those that read
 //! in this turn or the last are counted.
+//!
+//! How fast a new stream may grow depends on how that went before: where what was fetched ahead was read, streams are
+//! believed early, and buckets have all that they can do within moments; where readers stop half-way, they must show
+//! first that they come far.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -11,6 +15,13 @@ use std::time::Duration;
 
 /// Seconds of a turn.
 const TURN: u64 = 2;
+/// How much to have on its way at most, measured by how far a stream has come: where readers read on, where many do not,
+/// and where most do not.
+const OF_COME: [u64; 3] = [16, 4, 1];
+/// So many bytes may be fetched in vain before anything follows from it.
+const FORGIVEN: u64 = 64 << 20;
+/// Outcomes count half after so many bytes.
+const REMEMBERED: u64 = 4 << 30;
 
 pub(crate) struct Ahead {
     /// Bytes, of all streams together.
@@ -18,6 +29,14 @@ pub(crate) struct Ahead {
     /// Bytes that are being fetched.
     flying: AtomicU64,
     crowd: Mutex<Crowd>,
+    outcome: Mutex<Outcome>,
+}
+
+/// Bytes that were fetched ahead lately.
+#[derive(Default)]
+struct Outcome {
+    used: u64,
+    unused: u64,
 }
 
 /// Streams that read in a turn and in the one before it.
@@ -33,7 +52,12 @@ pub(crate) type Counted = Option<u64>;
 
 impl Ahead {
     pub fn new(max: u64) -> Ahead {
-        Ahead { max: AtomicU64::new(max), flying: AtomicU64::new(0), crowd: Mutex::default() }
+        Ahead {
+            max: AtomicU64::new(max),
+            flying: AtomicU64::new(0),
+            crowd: Mutex::default(),
+            outcome: Mutex::default(),
+        }
     }
 
     /// A stream reads now: how many do, itself among them.
@@ -49,6 +73,27 @@ impl Ahead {
             crowd.now += 1;
         }
         crowd.now.max(crowd.before).max(1)
+    }
+
+    /// What became of bytes that were fetched ahead.
+    pub fn let_go(&self, used: u64, unused: u64) {
+        if used + unused == 0 {
+            return;
+        }
+        let mut outcome = self.outcome.lock();
+        outcome.used += used;
+        outcome.unused += unused;
+        if outcome.used + outcome.unused > REMEMBERED {
+            outcome.used /= 2;
+            outcome.unused /= 2;
+        }
+    }
+
+    /// How many bytes a stream may have on their way for each that it has come.
+    pub fn of_come(&self) -> u64 {
+        let Outcome { used, unused } = *self.outcome.lock();
+        let lost = unused.saturating_sub(FORGIVEN);
+        OF_COME[usize::from(lost * 8 > used) + usize::from(lost > used)]
     }
 
     pub fn max(&self) -> u64 {
@@ -76,6 +121,21 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_grow_slower_where_much_is_fetched_in_vain() {
+        let ahead = Ahead::new(0);
+        assert_eq!(ahead.of_come(), 16);
+        ahead.let_go(0, FORGIVEN);
+        assert_eq!(ahead.of_come(), 16);
+        ahead.let_go(FORGIVEN, FORGIVEN / 2);
+        assert_eq!(ahead.of_come(), 4);
+        ahead.let_go(0, FORGIVEN);
+        assert_eq!(ahead.of_come(), 1);
+        // What readers do now counts for more than what they once did.
+        (0..40).for_each(|_| ahead.let_go(REMEMBERED / 8, 0));
+        assert_eq!(ahead.of_come(), 16);
+    }
 
     #[test]
     fn streams_that_read_share_and_those_that_stopped_do_not() {

@@ -3,7 +3,7 @@
 //! A handle's reads are *sequential* when each begins where the furthest one ended, give or take a slack: the
 //! kernel sends several requests of its own readahead at once and they arrive in any order. Behind the first
 //! read that continues another, whole segments ahead are fetched, each as one *window*. So many bytes are on their way
-//! at a time as `distance` finds out, but at most four times as many as the stream has come, so that a reader of a few
+//! at a time as `distance` finds out, but at most some times as many as the stream has come, so that a reader of a few
 //! records costs little. What all streams together have ahead is bounded, and divided among those that read
 //! ([`Ahead`]). Where some arrive before those in front of them, others are asked for in their place, up to
 //! twice the distance ahead: so a vdev that is late does not keep the others idle. A large first read at the start of a
@@ -33,8 +33,6 @@ const SLACK: u64 = 1 << 20;
 /// Segments ahead of a stream, at least; and for each vdev, so that one is asked for the next while it still sends.
 const LEAST_AHEAD: u64 = 8;
 const AHEAD_ON_VDEV: u64 = 2;
-/// How much to have on its way at most, measured by how far the stream has come.
-const AHEAD_OF_COME: u64 = 4;
 /// A first read of so many bytes at the start of a file begins a sequence.
 const BEGINS: u64 = 512 << 10;
 /// Equal strides in a row before they are believed, and most ranges fetched ahead.
@@ -216,7 +214,7 @@ impl Stream {
         let most = limits.ahead.max() / streams / 2;
         let least = (LEAST_AHEAD.max(AHEAD_ON_VDEV * limits.stripes) / streams).max(1) * limits.unit;
         let found = self.distance.at(self.next, limits.now, least, most);
-        self.depth = (AHEAD_OF_COME * (self.next - self.start)).clamp(limits.unit.min(most), found);
+        self.depth = (limits.ahead.of_come() * (self.next - self.start)).clamp(limits.unit.min(most), found);
         self.ahead = self.ahead.max(self.next);
         self.extend(limits, ranges);
     }
@@ -319,6 +317,7 @@ impl Client {
     pub(crate) fn let_go(&self, gone: LetGo) {
         add(&self.stats.prefetch_used_bytes, gone.used);
         add(&self.stats.prefetch_unused_bytes, gone.unused);
+        self.ahead.let_go(gone.used, gone.unused);
         for window in gone.windows {
             if let Some(ptrs) = window.streamed.get() {
                 self.records.passed(ptrs);
@@ -406,8 +405,8 @@ mod tests {
         let mut stream = Stream::default();
         let budget = Ahead::new(64 * MIB);
         let l = limits(&budget, 1 << 34);
-        assert_eq!(ranges(&stream.on_read(0, MIB, l)), [(1, 4), (4, 8)]);
-        assert_eq!(ranges(&stream.on_read(MIB, MIB, l)), [(8, 12)]);
+        assert_eq!(ranges(&stream.on_read(0, MIB, l)), [(1, 4), (4, 8), (8, 12), (12, 16), (16, 20)]);
+        assert_eq!(ranges(&stream.on_read(MIB, MIB, l)), [(20, 24), (24, 28), (28, 32), (32, 36)]);
         for at in 2..1000 {
             // A store that has as much to give as it is asked for.
             let now = Duration::from_secs_f64(1e5 - 1e5 / at as f64);
