@@ -8,7 +8,8 @@
 //! them, at a fraction of the cost.
 //!
 //! Buffers come in classes, four to each doubling, so that at most a quarter of one is unused (and never
-//! touched, so it costs no memory). What lies here unused is bounded; see [`set_idle_limit`].
+//! touched, so it costs no memory). What lies here unused is bounded; see [`set_idle_limit`]. Who knows what will be
+//! asked for has it made ready beforehand: see [`warm`].
 
 use bytes::Bytes;
 use memmap2::{Advice, MmapMut};
@@ -44,6 +45,26 @@ pub fn set_idle_limit(bytes: usize) {
         freed.push(buffers);
     }
     drop(idle);
+}
+
+/// Makes buffers for bodies of `len` bytes ready, as many as may lie unused: their memory is touched now, and not when
+/// somebody waits for what is read into it. Bodies that come from the allocator need nothing.
+pub fn warm(len: usize) {
+    let class = class_of(len);
+    if class < MAPPED {
+        return;
+    }
+    // What is in use comes back here.
+    while IDLE.lock().bytes + LENT.load(Relaxed) + class <= IDLE_LIMIT.load(Relaxed) {
+        let Memory::Mapped(mapped) = Memory::new(class) else { return };
+        // A kernel that does not know this advice touches nothing.
+        if mapped.advise(Advice::PopulateWrite).is_err() {
+            return;
+        }
+        let mut idle = IDLE.lock();
+        idle.bytes += class;
+        idle.classes.entry(class).or_default().push(Memory::Mapped(mapped));
+    }
 }
 
 /// Bytes of buffers that are unused now.
@@ -185,6 +206,19 @@ mod tests {
             assert!(class >= len && class as f64 <= len.max(SMALLEST) as f64 * 1.25 + 1.0, "{len} {class}");
             assert_eq!(class_of(class), class);
         }
+    }
+
+    #[test]
+    fn buffers_are_made_ready_up_to_the_limit() {
+        warm(SMALLEST);
+        // A size that nothing else in this process uses.
+        let class = 48 << 20;
+        warm(class - 1);
+        let ready = IDLE.lock().classes.get(&class).map_or(0, Vec::len);
+        assert!((1..=DEFAULT_IDLE_LIMIT / class).contains(&ready), "{ready}");
+        drop(Buffer::new(class));
+        warm(class);
+        assert!(IDLE.lock().bytes <= DEFAULT_IDLE_LIMIT);
     }
 
     #[test]

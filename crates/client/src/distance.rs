@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Epochs for which a distance that was found too long is not tried again.
 const REST: u32 = 32;
+/// Epochs before the first trial: a stream's beginning tells little, and two segments for each vdev are enough for most.
+const FIRST: u32 = 8;
 /// A longer distance must be faster by this factor.
 const FASTER: f64 = 1.1;
 /// An epoch is a distance read, and takes this long at least: rates over a moment tell nothing.
@@ -38,7 +40,7 @@ enum Trial {
 
 impl Default for Distance {
     fn default() -> Distance {
-        Distance { bytes: 0, from: 0, since: Duration::ZERO, waited: false, trial: Trial::Resting(0) }
+        Distance { bytes: 0, from: 0, since: Duration::ZERO, waited: false, trial: Trial::Resting(FIRST) }
     }
 }
 

@@ -621,6 +621,17 @@ impl Pool {
         }
     }
 
+    /// Has buffers for segments ready before anybody streams, where streams have memory at all. Takes some tenths of a
+    /// second of a thread of its own.
+    pub fn warm_up(&self) {
+        // Stores elsewhere send the directory along.
+        let whole = self.vdevs().iter().any(|vdev| vdev.local.is_none());
+        let len = self.segment_size() as usize + usize::from(whole);
+        if self.arc.for_streams() > 0 {
+            self.runtime.spawn_blocking(move || tarn_bucket::buffer::warm(len));
+        }
+    }
+
     /// From now on the ARC has at most so many bytes, and never more than its part of the memory; 0: it keeps nothing.
     pub fn limit_arc(&self, bytes: u64) {
         self.arc.limit_to(bytes);

@@ -125,6 +125,11 @@ impl Dataset {
         self.id
     }
 
+    /// Has memory ready for whoever streams first.
+    pub fn warm_up(&self) {
+        self.pool.warm_up();
+    }
+
     /// Keeps and fetches ahead no more than a mount was asked to. The ARC is the process's: a bound holds until another
     /// is given.
     pub fn limit_caches(&self, request: &MountRequest) {

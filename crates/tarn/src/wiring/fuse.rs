@@ -72,6 +72,7 @@ pub async fn mount(
     // The system calls of mounting wait for the kernel, and for fusermount3 where root does not mount.
     let mounted =
         tokio::task::spawn_blocking(move || tarn_access::fuse::mount(client, options, runtime)).await??;
+    dataset.warm_up();
     Ok(FuseMount { mounted: Arc::new(mounted) })
 }
 
