@@ -285,3 +285,38 @@ async fn a_busy_store_is_asked_less_and_nothing_fails() {
     }
     assert_eq!((bucket.stats().concurrency, bucket.stats().slowed_ms), (64, None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_late_read_is_sent_again_and_the_first_answer_counts() {
+    let options = OpenOptions { hedge: Some(true), ..OpenOptions::default() };
+    let (faults, bucket) = guarded("hedge", &options);
+    bucket.put("a", text("0123456789")).await.unwrap();
+    let read = async || {
+        let start = Instant::now();
+        assert_eq!(bucket.get("a", 0..10).await.unwrap(), "0123456789");
+        start.elapsed().as_millis()
+    };
+    faults.script(Operation::Get, "", 100, Fault::Delay(Duration::from_millis(40)));
+    for _ in 0..100 {
+        read().await;
+    }
+    faults.script(Operation::Get, "", 1, Fault::Delay(Duration::from_secs(3)));
+    let took = read().await;
+    assert!((50..200).contains(&took), "{took} ms");
+    // It is late and fails: the other one stands in for it.
+    faults.script(Operation::Get, "", 1, Fault::Delay(Duration::from_millis(120)));
+    faults.script(Operation::Get, "", 1, Fault::Delay(Duration::from_millis(500)));
+    let took = read().await;
+    assert!((110..200).contains(&took), "{took} ms");
+    let stats = bucket.stats();
+    assert_eq!((stats.hedged, stats.hedges_won, stats.busy), (2, 1, 0));
+    assert_eq!(stats.operations[&Operation::Get].requests, 104);
+    // A store that has become slow as a whole is not asked twice as much.
+    faults.script(Operation::Get, "", 1000, Fault::Delay(Duration::from_secs(1)));
+    for _ in 0..400 {
+        read().await;
+    }
+    assert!(bucket.stats().hedged < 40, "{}", bucket.stats().hedged);
+    // An object that is not there is an answer.
+    assert!(matches!(bucket.get("b", 0..10).await, Err(Error::NotFound(_))));
+}

@@ -8,7 +8,9 @@
 //! - **An attempt ends.** A store that accepts a request and never answers costs one attempt's limit.
 //! - **Only what may pass is tried again**: what [`Error::is_transient`] says. Pauses double, each drawn at random
 //!   from nothing to its bound, so that many clients do not come back together.
-//! - **A store that is asked too much is asked less**, until it minds no more: see `pace`.
+//! - **A store that is asked too much is asked less**, until it minds no more: see `pace`. How much is worth asking is
+//!   found out by trying: see `climb`.
+//! - **A read that is late is sent again**, and the first answer counts: see `hedge`.
 //! - **Credentials that are not taken** are looked for anew. A call waits a moment for that and then fails, long before
 //!   its deadline: whoever waits for it longer should hear why.
 //! - **A lost reply is not a lost race.** A create whose earlier attempt failed may find its own object: it is
@@ -18,6 +20,8 @@
 //!   does it wait for a turn: someone's fsync waits for it, and it is no load of its own.
 //! - **A short read is checked.** If the object is long enough for what was asked, it is a failure.
 
+mod climb;
+mod hedge;
 mod limit;
 mod pace;
 mod stats;
@@ -34,6 +38,9 @@ use crate::{
 };
 use crate::{azure, gcs, s3};
 use bytes::Bytes;
+use climb::{Climb, Range as Bounds};
+use futures::future::{Either, select};
+use hedge::Hedge;
 use limit::{Limit, Permit};
 use pace::Pace;
 use parking_lot::Mutex;
@@ -45,13 +52,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tarn_base::{Charge, Provider, Tally};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// How long a call may take, by default.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 /// How long an attempt may take, by default.
 pub const DEFAULT_ATTEMPT: Duration = Duration::from_secs(30);
-/// Requests at once, by default: a store at the network's other end needs many to fill the line, and a disk
+/// Requests at once to begin with: a store at the network's other end needs many to fill the line, and a disk
 /// serves few at a time.
 pub const DEFAULT_CONCURRENCY_NETWORK: usize = 64;
 pub const DEFAULT_CONCURRENCY_LOCAL: usize = 16;
@@ -72,8 +79,10 @@ const CHECK_PAUSE: Duration = Duration::from_millis(200);
 /// How a bucket is opened. The default is right for a pool.
 #[derive(Clone)]
 pub struct OpenOptions {
-    /// Requests at once; by the kind of store if not given.
+    /// Requests at once; if not given, what the kind of store begins with, and what is found to be better.
     pub concurrency: Option<usize>,
+    /// Reads that are late are sent again; by the kind of store if not given.
+    pub hedge: Option<bool>,
     /// How long a call may take.
     pub deadline: Duration,
     /// How long an attempt may take, within the deadline.
@@ -86,6 +95,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         OpenOptions {
             concurrency: None,
+            hedge: None,
             deadline: DEFAULT_DEADLINE,
             attempt: DEFAULT_ATTEMPT,
             environment: Environment::of_process(),
@@ -96,21 +106,17 @@ impl Default for OpenOptions {
 /// Opens the bucket of that name (see [`crate::url`]). A local directory must be there; a store on the network
 /// is not asked: see [`Guarded::check`].
 pub fn open(url: &str, options: &OpenOptions) -> Result<Arc<Guarded>> {
-    let (bucket, concurrency): (Arc<dyn Bucket>, usize) = match Location::parse(url)? {
-        Location::S3(location) => {
-            (Arc::new(s3::open(&location, &options.environment)?), DEFAULT_CONCURRENCY_NETWORK)
-        }
-        Location::Gcs(location) => {
-            (Arc::new(gcs::open(&location, &options.environment)?), DEFAULT_CONCURRENCY_NETWORK)
-        }
-        Location::Azure(location) => {
-            (Arc::new(azure::open(&location, &options.environment)?), DEFAULT_CONCURRENCY_NETWORK)
-        }
-        Location::Local(path) => (Arc::new(LocalBucket::open(&path)?), DEFAULT_CONCURRENCY_LOCAL),
-        Location::Memory(name) => (crate::memory::open(&name), DEFAULT_CONCURRENCY_LOCAL),
+    let (bucket, far): (Arc<dyn Bucket>, bool) = match Location::parse(url)? {
+        Location::S3(location) => (Arc::new(s3::open(&location, &options.environment)?), true),
+        Location::Gcs(location) => (Arc::new(gcs::open(&location, &options.environment)?), true),
+        Location::Azure(location) => (Arc::new(azure::open(&location, &options.environment)?), true),
+        Location::Local(path) => (Arc::new(LocalBucket::open(&path)?), false),
+        Location::Memory(name) => (crate::memory::open(&name), false),
     };
-    let concurrency = Some(options.concurrency.unwrap_or(concurrency));
-    Ok(Guarded::new(bucket, &OpenOptions { concurrency, ..options.clone() }))
+    let first = if far { DEFAULT_CONCURRENCY_NETWORK } else { DEFAULT_CONCURRENCY_LOCAL };
+    let bounds = options.concurrency.map_or(Bounds::around(first), Bounds::fixed);
+    let hedge = Some(options.hedge.unwrap_or(far));
+    Ok(Guarded::within(bounds, bucket, &OpenOptions { hedge, ..options.clone() }))
 }
 
 /// A bucket with a limit, retries, a deadline and counters.
@@ -118,6 +124,8 @@ pub struct Guarded {
     inner: Arc<dyn Bucket>,
     limit: Limit,
     pace: Pace,
+    climb: Climb,
+    hedge: Option<Hedge>,
     /// Milliseconds.
     deadline: AtomicU64,
     /// Milliseconds.
@@ -156,13 +164,19 @@ impl Call<'_> {
 }
 
 impl Guarded {
-    /// Guards any bucket; `concurrency` is a local bucket's if not given.
+    /// Guards any bucket; `concurrency` is a local bucket's if not given, and no read is sent twice.
     pub fn new(inner: Arc<dyn Bucket>, options: &OpenOptions) -> Arc<Guarded> {
         let concurrency = options.concurrency.unwrap_or(DEFAULT_CONCURRENCY_LOCAL);
+        Guarded::within(Bounds::fixed(concurrency), inner, options)
+    }
+
+    fn within(bounds: Bounds, inner: Arc<dyn Bucket>, options: &OpenOptions) -> Arc<Guarded> {
         let guarded = Guarded {
             inner,
-            limit: Limit::new(concurrency),
-            pace: Pace::new(concurrency),
+            limit: Limit::new(bounds.first),
+            pace: Pace::new(bounds.first),
+            climb: Climb::new(bounds),
+            hedge: options.hedge.unwrap_or(false).then(Hedge::default),
             deadline: AtomicU64::new(0),
             attempt: AtomicU64::new(0),
             opened: Instant::now(),
@@ -179,6 +193,7 @@ impl Guarded {
 
     /// Sets how many requests may be under way at once, for the next ones.
     pub fn set_concurrency(&self, concurrency: usize) {
+        self.climb.set_range(Bounds::fixed(concurrency));
         self.pace.set_most(concurrency, &self.limit);
     }
 
@@ -227,6 +242,7 @@ impl Guarded {
         let busy = operations.values().map(|operation| operation.in_flight).sum();
         let queued = operations.values().map(|operation| operation.waiting).sum();
         let last_error = self.last_error.lock().clone();
+        let (hedged, hedges_won) = self.hedge.as_ref().map_or((0, 0), Hedge::counts);
         StatsSnapshot {
             url: self.url().to_string(),
             concurrency: self.limit.get(),
@@ -238,6 +254,8 @@ impl Guarded {
             failures_in_a_row: self.failures_in_a_row.load(Relaxed),
             last_error: last_error.map(|(text, at)| (text, at.elapsed().as_millis() as u64)),
             operations,
+            hedged,
+            hedges_won,
             errors: self.stats.errors(),
             provider: self.tally().unwrap_or(&self.own).provider(),
             charged: self.tally().unwrap_or(&self.own).snapshot(),
@@ -246,6 +264,7 @@ impl Guarded {
 
     /// Counts the bytes of a body.
     fn moved(&self, operation: Operation, bytes: u64) {
+        self.climb.moved(bytes);
         self.stats.of(operation).add_bytes(bytes);
         match operation {
             _ if self.tally().is_some() => {}
@@ -295,6 +314,7 @@ impl Guarded {
         if let Some(permit) = self.limit.try_acquire() {
             return Some((Some(permit), Duration::ZERO));
         }
+        self.climb.starved();
         let asked = Instant::now();
         let _queued = self.stats.of(operation).queue();
         let mut turn = std::pin::pin!(self.limit.acquire());
@@ -367,6 +387,9 @@ impl Guarded {
         };
         let failed = result.as_ref().is_err_and(|error| !error.is_answer());
         counted.end(failed);
+        if !failed && let Some(limit) = self.climb.answered(self.opened.elapsed()) {
+            self.pace.set_most(limit, &self.limit);
+        }
         let busy = matches!(result, Err(Error::Busy(_)));
         if let Some(limit) = self.pace.answered(busy, &self.limit) {
             let most = self.pace.most();
@@ -402,6 +425,62 @@ impl Guarded {
             start.elapsed().as_secs_f64(),
             call.attempts,
         ))
+    }
+
+    /// What `ask` brings, a read of so many bytes; one that is late is sent again where there is room for that.
+    async fn hedged<F>(&self, bytes: u64, ask: impl Fn() -> F) -> Result<Bytes>
+    where
+        F: Future<Output = Result<Bytes>>,
+    {
+        let Some(hedge) = &self.hedge else { return ask().await };
+        let asked = Instant::now();
+        let mut first = std::pin::pin!(ask());
+        let soon = match hedge.patience(bytes) {
+            Some(patience) => timeout(patience, &mut first).await.ok(),
+            None => Some(first.as_mut().await),
+        };
+        let answer = match soon {
+            Some(answer) => answer,
+            None => match self.spare(hedge) {
+                Some(_permit) => self.again(hedge, first, ask()).await,
+                None => first.await,
+            },
+        };
+        if answer.is_ok() {
+            hedge.learn(bytes, asked.elapsed());
+        }
+        answer
+    }
+
+    /// Leave to send a read again: nobody else waits for a turn, the store minds nothing, and it was not done too often.
+    fn spare(&self, hedge: &Hedge) -> Option<Permit<'_>> {
+        let permit = self.limit.try_acquire().filter(|_| self.pace.slowed(&self.limit).is_none())?;
+        hedge.spend().then_some(permit)
+    }
+
+    /// The first good answer of two requests for the same, or one that says why there is none.
+    async fn again<F>(
+        &self,
+        hedge: &Hedge,
+        first: std::pin::Pin<&mut F>,
+        second: impl Future<Output = Result<Bytes>>,
+    ) -> Result<Bytes>
+    where
+        F: Future<Output = Result<Bytes>>,
+    {
+        self.charge(Operation::Get);
+        let counted = self.stats.of(Operation::Get).begin(Duration::ZERO, false);
+        let answer = match select(first, std::pin::pin!(second)).await {
+            Either::Left((Err(error), second)) if !error.is_answer() => second.await,
+            Either::Left((answer, _)) => return answer,
+            Either::Right((Err(_), first)) => return first.await,
+            Either::Right((answer, _)) => answer,
+        };
+        if answer.is_ok() {
+            hedge.won();
+            counted.end(false);
+        }
+        answer
     }
 
     /// What one attempt of a read of `range` has brought, with its length checked.
@@ -463,10 +542,11 @@ impl Bucket for Guarded {
 
     async fn get(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
         check(self.url(), key)?;
-        let get = |_| async {
+        let ask = || async {
             let body = self.inner.get(key, range.clone()).await?;
             self.checked(key, range.clone(), body).await
         };
+        let get = |_| self.hedged(range.end.saturating_sub(range.start), ask);
         let body = self.call(Operation::Get, key, get).await?;
         self.moved(Operation::Get, body.len() as u64);
         Ok(body)
@@ -474,10 +554,11 @@ impl Bucket for Guarded {
 
     async fn get_start(&self, key: &str, len: u64) -> Result<Bytes> {
         check(self.url(), key)?;
-        let get = |_| async {
+        let ask = || async {
             let body = self.inner.get_start(key, len).await?;
             self.checked(key, 0..len, body).await
         };
+        let get = |_| self.hedged(len, ask);
         let body = self.call(Operation::Get, key, get).await?;
         self.moved(Operation::Get, body.len() as u64);
         Ok(body)

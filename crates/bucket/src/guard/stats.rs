@@ -142,6 +142,11 @@ pub struct StatsSnapshot {
     /// The last error of a request, and how many milliseconds ago.
     pub last_error: Option<(String, u64)>,
     pub operations: BTreeMap<Operation, OperationStats>,
+    /// Reads that were sent again because they were late, and those of them that were answered first.
+    #[serde(default)]
+    pub hedged: u64,
+    #[serde(default)]
+    pub hedges_won: u64,
     /// Requests that failed, by the kind of error.
     pub errors: BTreeMap<String, u64>,
     pub provider: Provider,

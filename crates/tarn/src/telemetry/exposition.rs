@@ -207,6 +207,10 @@ fn vdevs(page: &mut Page, sample: &Sample) -> Result<(), Error> {
     page.counter("vdev", BYTES, "Bytes of bodies, of calls that succeeded", bytes)?;
     let retries = by_operation(sample, |stats| Some(stats.retries));
     page.counter("vdev_retries", None, "Requests that repeated one that failed", retries)?;
+    let hedged = by_vdev(sample, |vdev| vdev.stats.iter().flat_map(|stats| one(stats.hedged)).collect());
+    page.counter("vdev_hedged", None, "Reads that were late and were sent again", hedged)?;
+    let won = by_vdev(sample, |vdev| vdev.stats.iter().flat_map(|stats| one(stats.hedges_won)).collect());
+    page.counter("vdev_hedges_won", None, "Of those, the ones that were answered first", won)?;
     let failures = by_operation(sample, |stats| Some(stats.failures));
     page.counter("vdev_failures", None, "Calls that failed in the end", failures)?;
     let errors = by_vdev(sample, |vdev| {
