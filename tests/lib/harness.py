@@ -68,7 +68,7 @@ ROWS = [
     ("clouds", "pools on GCS and Azure, and on all clouds at once"),
     ("terms", "storage classes, customers' keys, who pays, certificates and proxies"),
     ("renewal", "credentials that expire, a clock that is off, a store that asks to be asked less"),
-    ("telemetry", "metrics, tarn stats, tarn cost, jobs"),
+    ("telemetry", "metrics, tarn stats, tarn cost, tarn profile, jobs"),
     ("wire", "a dataset on another host"),
     ("caches", "small caches, and none: the same answers"),
 ]

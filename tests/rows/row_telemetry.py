@@ -1,10 +1,11 @@
-"""What a mount tells of itself: metrics for Prometheus, tarn stats, tarn cost, jobs."""
+"""What a mount tells of itself: metrics for Prometheus, tarn stats, tarn cost, tarn profile, jobs."""
 import fcntl
 import json
 import os
 import pty
 import re
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -286,6 +287,109 @@ def cost(t):
         file.write("{}")
     wrong = pool.host.tarn("cost", "--prices", own, "tank", check=False)
     t.check(wrong.returncode and own in wrong.stderr and wrong.stderr.count("\n") == 1, wrong.stderr)
+
+
+LOAD = """
+import os, sys
+folder, n = sys.argv[1], 0
+while True:
+    path = os.path.join(folder, f"load{n % 50}")
+    with open(path, "wb") as file:
+        file.write(os.urandom(20_000))
+        os.fsync(file.fileno())
+    os.stat(path)
+    with open(os.path.join(folder, "large"), "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        file.seek(n % 64 << 20)
+        file.read(1 << 20)
+    n += 1
+"""
+LAYERS = ("client", "mdt", "pool", "bucket")
+
+
+def check_profile(t, found):
+    """Layers add up, in each operation and in each slow request."""
+    for line in found["operations"]:
+        summed = sum(line[f"{layer}_time"] for layer in LAYERS)
+        t.check(summed == line["total"] and line["count"] > 0, f"the layers do not add up: {line}")
+        t.check(abs(sum(line[layer] for layer in LAYERS) - 100) <= 2, f"not 100 percent: {line}")
+        t.check(line["p50"] <= line["p99"] <= line["max"] <= line["total"], f"{line}")
+    for line in found["slowest"]:
+        t.check(sum(line[layer] for layer in LAYERS) == line["took"], f"the layers do not add up: {line}")
+        t.check(line["at"] / 1e6 <= found["took_ms"] + 1000, f"it came after the end: {line}")
+    took = [line["took"] for line in found["slowest"]]
+    t.check(took == sorted(took, reverse=True), "the slowest are in disorder")
+    totals = [line["total"] for line in found["operations"]]
+    t.check(totals == sorted(totals, reverse=True), "operations are in disorder")
+
+
+@test("tarn profile: operations by layer, the slowest, two at once, an early end, and what nobody mounts", limit=120, needs="pool")
+def profile(t):
+    server = t.world.s3(2)
+    pool = t.world.pool(buckets=[*server.urls(), *t.world.buckets(1)])
+    tarn = pool.host.tarn
+    # What nobody serves is refused in one line that says what to do.
+    refused = tarn("profile", "tank", check=False)
+    t.check(refused.returncode == 1 and refused.stderr.count("\n") == 1, refused.stderr)
+    t.check("'tank'" in refused.stderr and "tarn mount tank" in refused.stderr, refused.stderr)
+    pool.mount()
+    with open(os.path.join(pool.mnt, "large"), "wb") as file:
+        for _ in range(64):
+            file.write(os.urandom(MIB))
+    sync_all(pool.mnt)
+    # Little is kept in memory, so that reads ask the buckets.
+    pool.remount_cold("-o", "arc=4M")
+    every = "operation,count,total,p50,p99,max," + ",".join((*LAYERS, *(f"{layer}_time" for layer in LAYERS)))
+    with subprocess.Popen([sys.executable, "-c", LOAD, pool.mnt]) as load:
+        try:
+            time.sleep(1)
+            began = time.monotonic()
+            found = pool.host.json("profile", "-o", every, pool.mnt, "3")
+            t.check(2.5 < time.monotonic() - began < 15, "it took another time than it was told")
+            check_profile(t, found)
+            operations = {line["operation"]: line for line in found["operations"]}
+            for name, line in operations.items():
+                t.note(f"{name}: {line['count']}, " + " ".join(f"{layer} {line[layer]}%" for layer in LAYERS))
+            t.check({"fsync", "write", "read", "open"} <= set(operations), f"{list(operations)}")
+            fsync, read = operations["fsync"], operations["read"]
+            t.check(fsync["mdt_time"] + fsync["bucket_time"] > 0, f"{fsync}")
+            t.check(read["bucket_time"] > 0, f"{read}")
+            t.check(len(found["slowest"]) == 10, f"{len(found['slowest'])} slow requests")
+            inodes = {os.stat(os.path.join(pool.mnt, name)).st_ino for name in os.listdir(pool.mnt)}
+            inodes.add(os.stat(pool.mnt).st_ino)
+            t.check({line["inode"] for line in found["slowest"]} & inodes, f"no inode that is there: {found['slowest']}")
+            # Two at once, of which one is ended early, and shows what came until then.
+            words = [TARN, "profile", "--json", "-o", every, "--slowest", "3", "tank", "600"]
+            with subprocess.Popen(words, env=pool.host.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as long:
+                time.sleep(1)
+                short = pool.host.json("profile", "-o", every, "--slowest", "64", "tank", "1")
+                long.send_signal(signal.SIGINT)
+                out, said = long.communicate(timeout=30)
+            t.check(long.returncode == 0, f"interrupted, it ended with {long.returncode}: {said}")
+            ended = json.loads(out)
+            check_profile(t, short)
+            check_profile(t, ended)
+            t.check(900 < short["took_ms"] < 10_000 and 1500 < ended["took_ms"] < 60_000, "times")
+            t.check(len(ended["slowest"]) == 3, f"{ended['slowest']}")
+            counts = [sum(line["count"] for line in one["operations"]) for one in (short, ended)]
+            t.check(0 < counts[0] < counts[1], f"{counts}")
+            # For people, and for scripts.
+            text = tarn("profile", "--slowest", "2", "tank", "1").stdout.splitlines()
+            t.check(text[0].split()[:3] == ["OPERATION", "COUNT", "TOTAL"], f"{text}")
+            rest = text[text.index("") + 1:]
+            t.check(rest[0].split()[:4] == ["AT", "OPERATION", "INODE", "TOOK"] and len(rest) >= 3, f"{rest}")
+            fields = tarn("profile", "-H", "-p", "--slowest", "0", "-o", "operation,mdt_time", "tank", "1").stdout.splitlines()
+            t.check(all(len(line.split("\t")) == 2 and line.split("\t")[1].isdigit() for line in fields), f"{fields}")
+        finally:
+            load.kill()
+    # Nothing is entered any more: a new profile begins with nothing.
+    idle = pool.host.json("profile", pool.mnt, "0.5")
+    t.check(sum(line["count"] for line in idle["operations"]) < 100, f"{idle}")
+    for words, status, text in ((["tank/none"], 1, "nothing of 'tank/none' is mounted"), ([t.scratch], 2, "no mounted dataset"),
+                                (["tank", "1", "2"], 2, "SECONDS"), (["tank", "9999"], 2, "3600"), (["-o", "nope", "tank"], 2, "'nope'")):
+        wrong = tarn("profile", *words, check=False)
+        t.check(wrong.returncode == status and text in wrong.stderr, f"{words}: {wrong.stderr}")
+    pool.umount()
 
 
 READER = """

@@ -1,8 +1,10 @@
 //! Whom work is done for: a job is whatever an administrator wants to tell apart, a program of a user, say.
 //!
 //! A door makes a job current on its thread while it works on a request. What goes on elsewhere takes its job along with
-//! [`carried`]: from wherever a future is polled, the bucket's counters find the job that they charge.
+//! [`carried`]: from wherever a future is polled, the bucket's counters find the job that they charge. The stopwatch of a
+//! request that is profiled goes the same way.
 
+use crate::stopwatch::Stopwatch;
 use crate::tally::{Counts, Provider, TallyStats};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
@@ -16,7 +18,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 thread_local! {
-    static CURRENT: RefCell<Option<Arc<Job>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Errand> = const { RefCell::new(Errand { job: None, stopwatch: None }) };
+}
+
+/// What a thread is at: whom it works for, and the stopwatch of the request, if that is profiled.
+#[derive(Clone, Default)]
+pub struct Errand {
+    pub job: Option<Arc<Job>>,
+    pub stopwatch: Option<Arc<Stopwatch>>,
+}
+
+impl Errand {
+    fn is_some(&self) -> bool {
+        self.job.is_some() || self.stopwatch.is_some()
+    }
 }
 
 /// What one job did.
@@ -209,36 +224,46 @@ fn clean(name: &str) -> String {
 
 /// The job that this thread works for now.
 pub fn current() -> Option<Arc<Job>> {
-    CURRENT.with_borrow(Clone::clone)
+    CURRENT.with_borrow(|errand| errand.job.clone())
 }
 
-/// Makes a job this thread's; gives the one before.
-pub fn set_current(job: Option<Arc<Job>>) -> Option<Arc<Job>> {
-    CURRENT.replace(job)
+/// The stopwatch of the request that this thread works for now.
+pub fn stopwatch() -> Option<Arc<Stopwatch>> {
+    CURRENT.with_borrow(|errand| errand.stopwatch.clone())
+}
+
+/// Makes an errand this thread's.
+pub fn set_current(errand: Errand) {
+    CURRENT.set(errand);
+}
+
+/// Makes an errand this thread's, and gives the one before in its place.
+fn exchange(errand: &mut Errand) {
+    CURRENT.with_borrow_mut(|current| std::mem::swap(current, errand));
 }
 
 /// Lets the current job, if there is one, know what was done for it.
 pub fn charged(charge: impl FnOnce(&Job)) {
-    CURRENT.with_borrow(|job| job.as_deref().map(charge));
+    CURRENT.with_borrow(|errand| errand.job.as_deref().map(charge));
 }
 
 pin_project! {
-    /// A future that works for a job wherever it is polled.
+    /// A future that has its errand wherever it is polled.
     pub struct Carried<F> {
-        job: Option<Arc<Job>>,
+        errand: Errand,
         #[pin]
         inner: F,
     }
 }
 
-/// Has `future` work for the job that is current now.
+/// Has `future` go on with the errand that is this thread's now.
 pub fn carried<F: Future>(future: F) -> Carried<F> {
-    for_job(current(), future)
+    Carried { errand: CURRENT.with_borrow(Clone::clone), inner: future }
 }
 
-/// Has `future` work for `job`.
+/// Has `future` work for `job`, while no request waits for it.
 pub fn for_job<F: Future>(job: Option<Arc<Job>>, future: F) -> Carried<F> {
-    Carried { job, inner: future }
+    Carried { errand: Errand { job, stopwatch: None }, inner: future }
 }
 
 impl<F: Future> Future for Carried<F> {
@@ -246,17 +271,24 @@ impl<F: Future> Future for Carried<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _back = this.job.is_some().then(|| Back(set_current(this.job.clone())));
+        let _lent = if this.errand.is_some() { Some(Lent::new(this.errand)) } else { None };
         this.inner.poll(context)
     }
 }
 
-/// Gives the thread its job back, even if what was polled panics.
-struct Back(Option<Arc<Job>>);
+/// An errand that is lent to the thread; both have their own back afterwards, even if what was polled panics.
+struct Lent<'a>(&'a mut Errand);
 
-impl Drop for Back {
+impl<'a> Lent<'a> {
+    fn new(errand: &'a mut Errand) -> Lent<'a> {
+        exchange(errand);
+        Lent(errand)
+    }
+}
+
+impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        set_current(self.0.take());
+        exchange(self.0);
     }
 }
 
@@ -266,22 +298,26 @@ mod tests {
     use crate::tally::{Charge, Tally};
     use futures::FutureExt;
 
+    fn work_for(job: Option<Arc<Job>>) {
+        set_current(Errand { job, stopwatch: None });
+    }
+
     #[test]
     fn a_future_charges_its_job_wherever_it_is_polled() {
         let (one, two) = (Arc::new(Job::new("one".into())), Arc::new(Job::new("two".into())));
         let tally = Tally::new(Provider::Gcs);
-        set_current(Some(one.clone()));
+        work_for(Some(one.clone()));
         let mut later = Box::pin(carried(async {
             futures::pending!();
             tally.sent(Charge::Get, 0);
             tally.received(7);
         }));
         assert!(later.as_mut().now_or_never().is_none());
-        set_current(Some(two.clone()));
+        work_for(Some(two.clone()));
         tally.sent(Charge::Put, 5);
         assert!(later.as_mut().now_or_never().is_some());
         assert_eq!(current().unwrap().name(), "two");
-        set_current(None);
+        work_for(None);
         tally.sent(Charge::Delete, 0);
         let (one, two, all) = (one.take(), two.snapshot(), tally.snapshot());
         assert_eq!((one.requests().get, one.requests().received_bytes, one.requests().requests()), (1, 7, 1));

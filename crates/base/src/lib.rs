@@ -1,5 +1,5 @@
 //! The words every other crate speaks: identifiers, block pointers, the POSIX value vocabulary, the answer
-//! that either stands in memory or must be waited for, who asked for it, and the clock.
+//! that either stands in memory or must be waited for, who asked for it, what its time was spent on, and the clock.
 //!
 //! This crate imports no other crate of the workspace and performs no I/O.
 
@@ -11,8 +11,10 @@ pub mod id;
 pub mod job;
 pub mod point;
 pub mod posix;
+pub mod profile;
 pub mod request;
 pub mod sabotage;
+pub mod stopwatch;
 pub mod tally;
 
 pub use answer::Answer;

@@ -9,6 +9,7 @@ use crate::records::{PoolRecords, Records, fs_error};
 use crate::space::SpaceCheck;
 use crate::stats::{ClientStats, Counters, MemoryUse};
 use crate::table::{Pinned, Table};
+use crate::timed::Timed;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
@@ -97,7 +98,7 @@ impl Client {
     /// As [`Client::new`], over any store of records.
     pub fn with_records(mds: Arc<dyn Mds>, records: Arc<dyn Records>, options: ClientOptions) -> Arc<Client> {
         let client = Arc::new(Client {
-            mds,
+            mds: Arc::new(Timed(mds)),
             records,
             table: Table::new(),
             handles: Handles::default(),
@@ -184,7 +185,7 @@ impl Client {
     /// Lets a promise run on its own; whether it fails is of no consequence.
     pub(crate) fn detach<T: Send + 'static>(&self, answer: Answer<T>) {
         if let Answer::Pending(future) = answer {
-            self.options.runtime.spawn(job::carried(future));
+            self.options.runtime.spawn(job::for_job(job::current(), future));
         }
     }
 

@@ -10,7 +10,7 @@
 //! - `read`, `zfetch`, `distance`: reading and prefetch. `write`: writing, appending, back-pressure.
 //! - `shape`: what changes a file's shape: truncation, punching, allocation. `copy`: sharing records.
 //! - `flush`: from dirty records to segments to commits. `sync`: fsync, syncfs, shutdown.
-//! - `remote`: a client whose server is elsewhere.
+//! - `remote`: a client whose server is elsewhere. `timed`: what takes the time of its calls.
 //! - `inode`, `table`, `buffer`: the state behind it all. Read `inode` first.
 
 mod ahead;
@@ -32,6 +32,7 @@ mod space;
 mod stats;
 mod sync;
 mod table;
+mod timed;
 mod write;
 mod zfetch;
 

@@ -11,6 +11,7 @@ use crate::zfetch::{Limits, Stream};
 use crate::{Handle, OpenMode};
 use bytes::Bytes;
 use std::sync::Arc;
+use tarn_base::stopwatch::{self, Layer};
 use tarn_base::{Answer, BlockPtr, FsError, Ino, RecordOwner, job};
 use tarn_pool::{Caching, Error};
 
@@ -136,8 +137,12 @@ impl Client {
         file.stream.lock().waited();
         let client = self.clone();
         Answer::pending(async move {
-            for window in on_the_way {
-                window.wait().await;
+            {
+                // Whoever fetches it waits for a bucket, and so does this one.
+                let _fetching = stopwatch::enter(Layer::Bucket);
+                for window in on_the_way {
+                    window.wait().await;
+                }
             }
             let buf = client.read_waiting(&file.inode, offset, len as u64, caching).await?;
             client.count_read(&buf);

@@ -349,7 +349,7 @@ impl Client {
         add(&self.stats.prefetch_issued_bytes, bytes);
         let client = self.clone();
         let (inode, file) = (inode.clone(), Arc::downgrade(file));
-        self.options.runtime.spawn(job::carried(async move {
+        self.options.runtime.spawn(job::for_job(job::current(), async move {
             // A failure is found again by whoever really reads there.
             if let Ok(ptrs) = client.map_all(inode.ino, first, count).await {
                 let wanted = client.not_in_memory(&inode, first, &ptrs);

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tarn_base::block::Sealed;
 use tarn_base::point::{self, Point};
+use tarn_base::stopwatch::{self, Layer};
 use tarn_base::{BlockPtr, DatasetId, Epoch, Grant, PoolGuid, RecordOwner, SegmentId, VdevId};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -368,6 +369,7 @@ impl Pool {
     }
 
     async fn put_pieces(&self, id: SegmentId, pieces: Vec<Bytes>) -> Result<()> {
+        let _span = stopwatch::enter(Layer::Pool);
         self.gate.pass()?;
         let vdev = self.vdev(id.grant.vdev)?;
         let key = segment_key(id);

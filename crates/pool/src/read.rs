@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tarn_base::block::flag;
 use tarn_base::sabotage::{self, Sabotage};
+use tarn_base::stopwatch::{self, Layer};
 use tarn_base::{BlockPtr, Checksum, Compression, SegmentId, job};
 
 /// Most bytes that are fetched needlessly between two records of one GET.
@@ -133,6 +134,7 @@ impl Pool {
     /// segment are one GET, all GETs in flight together, one fetch for several waiters). Every record is
     /// verified and decompressed; `result[i]` belongs to `ptrs[i]` and has `ptrs[i].logical` bytes.
     pub async fn read(self: &Arc<Self>, ptrs: &[BlockPtr], caching: Caching) -> Result<Vec<Bytes>> {
+        let _span = stopwatch::enter(Layer::Pool);
         ptrs.iter().try_for_each(readable)?;
         let mut found: Vec<Option<Bytes>> = vec![None; ptrs.len()];
         let Missing { mine, others } = self.arc.lookup(ptrs, &mut found);
@@ -143,8 +145,12 @@ impl Pool {
         }
         self.fetch(ptrs, fetches, caching, &mut found).await?;
         if !others.is_empty() {
-            for flight in others {
-                arrival(flight).await;
+            {
+                // Whoever fetches it waits for a bucket, and so does this one.
+                let _fetching = stopwatch::enter(Layer::Bucket);
+                for flight in others {
+                    arrival(flight).await;
+                }
             }
             // What did not come by them is fetched here, even if others do the same: nobody waits twice.
             let absent = (0..ptrs.len()).filter(|&i| {

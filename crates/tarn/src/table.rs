@@ -14,6 +14,8 @@ pub enum Cell {
     Bytes(u64),
     /// A number of things, or things a second.
     Count(u64),
+    /// A number that is a name, and never shortened.
+    Number(u64),
     /// 0 to 100.
     Percent(u64),
     /// A price, in billionths of the currency's unit.
@@ -41,6 +43,7 @@ impl Cell {
             Cell::Money(n) => size::money(*n),
             Cell::Bytes(n) => size::bytes(*n),
             Cell::Count(n) => size::count(*n),
+            Cell::Number(n) => n.to_string(),
             Cell::Percent(n) => format!("{n}%"),
             Cell::Nanos(n) => size::nanoseconds(*n),
             Cell::Time(ms) if exact => (ms / 1000).to_string(),
@@ -52,7 +55,7 @@ impl Cell {
     fn json(&self) -> Value {
         match self {
             Cell::Text(text) => json!(text),
-            Cell::Bytes(n) | Cell::Count(n) | Cell::Percent(n) | Cell::Nanos(n) => json!(n),
+            Cell::Bytes(n) | Cell::Count(n) | Cell::Number(n) | Cell::Percent(n) | Cell::Nanos(n) => json!(n),
             Cell::Money(n) => json!(*n as f64 / 1e9),
             Cell::Time(ms) => json!(ms / 1000),
             Cell::None => Value::Null,
@@ -110,7 +113,8 @@ impl Table {
         self.aligned(style)
     }
 
-    fn json(&self) -> Value {
+    /// The listing as an array of objects.
+    pub fn json(&self) -> Value {
         let object = |row: &Vec<Cell>| {
             Value::Object(self.columns.iter().cloned().zip(row.iter().map(Cell::json)).collect::<Map<_, _>>())
         };

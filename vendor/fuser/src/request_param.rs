@@ -39,6 +39,12 @@ impl Request {
         self.header.opcode
     }
 
+    /// tarn: Returns the inode that the request is about, 0 if it is about none
+    #[inline]
+    pub fn nodeid(&self) -> u64 {
+        self.header.nodeid
+    }
+
     /// Returns the pid of this request
     #[inline]
     pub fn pid(&self) -> u32 {

@@ -1,7 +1,8 @@
 //! What the kernel asked of a mount, and how long each answer took.
 //!
 //! The thread that reads a request notes when it came ([`Counters::received`]). Whoever answers takes the note along as a
-//! [`Timer`]; a request that nobody takes it for (there is no reply to it, or always the same) ends with its method.
+//! [`Timer`]; a request that nobody takes it for (there is no reply to it, or always the same) ends with its method. If
+//! anybody profiles the mount, the timer has the request's stopwatch too.
 
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -9,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tarn_base::{Clock, Histogram, HistogramStats, SystemClock};
+use tarn_base::profile::Profiler;
+use tarn_base::stopwatch::Stopwatch;
+use tarn_base::{Clock, Histogram, HistogramStats, SystemClock, job};
 
 /// Operations by their numbers in the kernel's protocol; what is not here has no name of its own.
 const NAMES: [&str; 53] = [
@@ -84,12 +87,14 @@ pub(super) struct Counters {
     operations: [Operation; NAMES.len()],
     waiting: AtomicU64,
     clock: SystemClock,
+    pub profiler: Arc<Profiler>,
 }
 
 impl Default for Counters {
     fn default() -> Counters {
         let operations = std::array::from_fn(|_| Operation::default());
-        Counters { operations, waiting: AtomicU64::new(0), clock: SystemClock::default() }
+        let (waiting, clock, profiler) = (AtomicU64::new(0), SystemClock::default(), Arc::default());
+        Counters { operations, waiting, clock, profiler }
     }
 }
 
@@ -111,19 +116,30 @@ pub struct FuseStats {
     pub waiting: u64,
 }
 
+/// The place of an operation in [`NAMES`].
+fn place(opcode: u32) -> usize {
+    let at = Some(opcode as usize).filter(|at| NAMES.get(*at).is_some_and(|name| !name.is_empty()));
+    at.unwrap_or(0)
+}
+
 impl Counters {
     /// A request came, on this thread. Gives the time.
     pub fn received(&self, opcode: u32) -> Duration {
         let now = self.clock.monotonic();
-        let at = Some(opcode as usize).filter(|at| NAMES.get(*at).is_some_and(|name| !name.is_empty()));
-        RECEIVED.set(Some((at.unwrap_or(0), now)));
+        RECEIVED.set(Some((place(opcode), now)));
         now
+    }
+
+    /// The stopwatch of a request that came, about the inode `ino`, if anybody profiles the mount. It is to be part of
+    /// the thread's errand until the request's method has ended.
+    pub fn stopwatch(&self, opcode: u32, ino: u64) -> Option<Arc<Stopwatch>> {
+        self.profiler.begin(NAMES[place(opcode)], ino)
     }
 
     /// Whoever answers the request that this thread has received ends the timer.
     pub fn timer(self: &Arc<Self>) -> Option<Timer> {
         let (operation, came) = RECEIVED.take()?;
-        Some(Timer { counters: self.clone(), operation, came, waits: false })
+        Some(Timer { counters: self.clone(), operation, came, waits: false, stopwatch: job::stopwatch() })
     }
 
     /// The request's method has ended.
@@ -150,6 +166,7 @@ pub(super) struct Timer {
     operation: usize,
     came: Duration,
     waits: bool,
+    stopwatch: Option<Arc<Stopwatch>>,
 }
 
 impl Timer {
@@ -165,6 +182,9 @@ impl Timer {
         let operation = &self.counters.operations[self.operation];
         operation.times.record(self.counters.clock.monotonic().saturating_sub(self.came));
         operation.refused.fetch_add(u64::from(refused), Relaxed);
+        if let Some(stopwatch) = &self.stopwatch {
+            self.counters.profiler.end(stopwatch);
+        }
     }
 }
 
@@ -179,6 +199,37 @@ impl Drop for Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tarn_base::job::{Errand, set_current};
+    use tarn_base::profile::Profile;
+
+    #[test]
+    fn a_request_is_in_the_profile_once_it_is_answered() {
+        let (counters, profile) = (Arc::new(Counters::default()), Arc::new(Profile::default()));
+        let receive = |opcode, ino| {
+            counters.received(opcode);
+            set_current(Errand { job: None, stopwatch: counters.stopwatch(opcode, ino) });
+        };
+        let handled = || {
+            counters.handled();
+            set_current(Errand::default());
+        };
+        let profiling = counters.profiler.profile(&profile);
+        receive(15, 7);
+        let read = counters.timer().unwrap().waits();
+        handled();
+        receive(2, 8);
+        handled();
+        assert_eq!(profile.stats().slowest.iter().map(|slow| slow.ino).collect::<Vec<_>>(), [8]);
+        read.end(false);
+        let mut found: Vec<_> =
+            profile.stats().slowest.into_iter().map(|slow| (slow.operation, slow.ino)).collect();
+        found.sort();
+        assert_eq!(found, [("forget".to_string(), 8), ("read".to_string(), 7)]);
+        drop(profiling);
+        receive(15, 7);
+        assert!(job::stopwatch().is_none());
+        handled();
+    }
 
     #[test]
     fn each_request_counts_once() {

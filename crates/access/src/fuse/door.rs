@@ -14,8 +14,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tarn_base::job::{self, Errand};
 use tarn_base::posix::{Attr, FileKind, NewNode, SetAttr, mode};
-use tarn_base::{Answer, Clock, FsError, SystemClock, job};
+use tarn_base::{Answer, Clock, FsError, SystemClock};
 use tarn_client::{Client, Handle, OpenMode};
 
 /// Most bytes that one copy can report in its reply, in whole pages.
@@ -96,17 +97,21 @@ impl Filesystem for Door {
     }
 
     fn received(&self, request: &Request) {
-        let now = self.waits.counters.received(request.opcode());
-        if let Some(tagger) = &self.tagger {
-            let job = tagger.job(request, now);
+        let counters = &self.waits.counters;
+        let now = counters.received(request.opcode());
+        let stopwatch = counters.stopwatch(request.opcode(), request.nodeid());
+        let job = self.tagger.as_ref().map(|tagger| tagger.job(request, now));
+        if let Some(job) = &job {
             job.operation(now.as_millis() as u64);
-            job::set_current(Some(job));
+        }
+        if job.is_some() || stopwatch.is_some() {
+            job::set_current(Errand { job, stopwatch });
         }
     }
 
     fn handled(&self, _request: &Request) {
         self.waits.counters.handled();
-        job::set_current(None);
+        job::set_current(Errand::default());
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

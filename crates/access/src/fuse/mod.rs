@@ -16,7 +16,8 @@
 //!
 //! # Counting
 //! Each request is counted by its operation, with the time until it was answered (`counters`), and with the job
-//! that it belongs to (`jobs`).
+//! that it belongs to (`jobs`). While somebody profiles the mount, each request has a stopwatch too, which says in which
+//! layer its time went ([`tarn_base::stopwatch`]).
 //!
 //! # Signals
 //! A process that waits in the kernel for an answer cannot be killed. The kernel tells of signals

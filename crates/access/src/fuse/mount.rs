@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tarn_base::SystemClock;
 use tarn_base::job::Jobs;
+use tarn_base::profile::{Profile, Profiling};
 use tarn_client::Client;
 use thiserror::Error;
 use tokio::runtime::Handle as Runtime;
@@ -240,6 +241,11 @@ impl Mounted {
     /// What the kernel asked so far.
     pub fn stats(&self) -> FuseStats {
         self.counters.snapshot()
+    }
+
+    /// Enters what the kernel asks from now on into `profile`, until what this gives is dropped.
+    pub fn profile(&self, profile: &Arc<Profile>) -> Profiling {
+        self.counters.profiler.profile(profile)
     }
 
     /// Whether the mount is still in use; false once it has been unmounted, by whomever, and left by the last

@@ -51,6 +51,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tarn_base::stopwatch::{self, Layer};
 use tarn_base::{Charge, Provider, Tally};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -336,6 +337,7 @@ impl Guarded {
         key: &str,
         mut attempt: impl FnMut(bool) -> F,
     ) -> Result<T> {
+        let _span = stopwatch::enter(Layer::Bucket);
         let start = Instant::now();
         let mut call = Call { operation, key, attempts: 0, locked_out: None };
         let (mut cutoff, mut last) = (None, None);

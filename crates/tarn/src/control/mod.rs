@@ -11,7 +11,7 @@ pub use client::{Door, Reach, ask, find, follow, wait_released};
 
 use crate::progress::Progress;
 use crate::telemetry::Sample;
-use report::{CheckReport, DatasetReport, DoorReport, HistoryEntry, MountReport, PoolReport};
+use report::{CheckReport, DatasetReport, DoorReport, HistoryEntry, MountReport, PoolReport, ProfileReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -125,6 +125,12 @@ pub enum Request {
         data: bool,
         repair: bool,
     },
+    /// Times what is asked of mounts, and answers when the time is over: [`Reply::Profile`].
+    Profile(ProfileRequest),
+    /// Has a profile end now.
+    EndProfile {
+        id: u64,
+    },
 }
 
 /// What to unmount.
@@ -134,6 +140,16 @@ pub enum Unmount {
     Dir(PathBuf),
     Dataset(String),
     All,
+}
+
+/// What to profile, and how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileRequest {
+    /// A number that nobody else's profile has, to end it by.
+    pub id: u64,
+    /// One dataset, or everything that is mounted.
+    pub dataset: Option<String>,
+    pub time_ms: u64,
 }
 
 /// How to serve.
@@ -259,4 +275,5 @@ pub enum Reply {
     },
     Door(Option<DoorReport>),
     Stats(Box<Sample>),
+    Profile(Box<ProfileReport>),
 }

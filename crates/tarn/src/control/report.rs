@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use tarn_base::profile::ProfileStats;
 use tarn_pool::DatasetConfig;
 
 /// A pool as `pool list`, `pool status`, `pool iostat` and `pool get` show it.
@@ -139,6 +140,17 @@ pub struct CheckedDataset {
     pub problems: Vec<String>,
     /// Leaked segments that were freed; they are not among the problems.
     pub freed: u64,
+}
+
+/// What requests spent their time on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ProfileReport {
+    /// How long it was looked at.
+    pub took_ms: u64,
+    /// Requests that had no answer yet at the end.
+    pub waiting: u64,
+    /// Those that came meanwhile and were answered.
+    pub found: ProfileStats,
 }
 
 /// Where datasets are served to clients on other hosts.

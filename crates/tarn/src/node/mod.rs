@@ -24,6 +24,7 @@ mod mounts;
 mod open;
 mod place;
 mod pool;
+pub mod profile;
 mod remount;
 mod serve;
 pub mod start;
@@ -46,7 +47,7 @@ use std::sync::Arc;
 use tarn_base::DatasetId;
 use tarn_base::job::Jobs;
 use tarn_pool::{HostId, Pool};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// How a node is run.
 #[derive(Clone, Debug)]
@@ -114,6 +115,8 @@ pub struct Node {
     /// Where scrapes are answered.
     metrics: Mutex<Option<Endpoint>>,
     jobs: Arc<Jobs>,
+    /// Profiles that are told to end, by their numbers.
+    profile_ends: broadcast::Sender<u64>,
     _lock: PoolLock,
 }
 
@@ -161,6 +164,7 @@ impl Node {
             closing: answer::Latest::default(),
             metrics: Mutex::default(),
             jobs: Arc::default(),
+            profile_ends: broadcast::Sender::new(profile::WORDS),
             _lock: lock,
         }))
     }
@@ -195,10 +199,16 @@ impl Node {
 
     async fn dispatch(self: &Arc<Self>, call: &Call, uid: u32, sink: &dyn Sink) -> Result<Reply> {
         if let Some(address) = &self.server {
-            use Request::{Datasets, Mount, Mounts, Pool, Stats, Unmount};
+            use Request::{Datasets, EndProfile, Mount, Mounts, Pool, Profile, Stats, Unmount};
             let here = matches!(
                 call.request,
-                Pool | Datasets { .. } | Mounts | Stats | Mount { .. } | Unmount { .. }
+                Pool | Datasets { .. }
+                    | Mounts
+                    | Stats
+                    | Mount { .. }
+                    | Unmount { .. }
+                    | Profile(_)
+                    | EndProfile { .. }
             );
             if !here {
                 bail!("'{address}' is served by another host: do that there");
@@ -236,6 +246,8 @@ impl Node {
             Request::Check { dataset, data, repair } => {
                 self.check(dataset.as_deref(), crate::wiring::Checking { data, repair }, sink).await
             }
+            Request::Profile(asked) => self.profile(&asked, sink).await,
+            Request::EndProfile { id } => Ok(self.end_profile(id)),
         }
     }
 

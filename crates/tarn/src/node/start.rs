@@ -56,17 +56,20 @@ pub fn ask_daemon(context: &Context, pool: &str, request: Request, memory: Optio
 
 /// Asks the daemon of `pool`; `None` when there is none.
 pub fn ask_running(context: &Context, pool: &str, request: Request) -> Result<Option<Reply>> {
-    let result = context.block_on(async {
-        let call = Call::new(&context.command, request);
-        loop {
-            let Door::Daemon(stream) = control::find(&context.state, pool).await? else { return Ok(None) };
-            if let Some(reply) = control::ask(stream, &call, &context.screen).await? {
-                return Ok(Some(reply));
-            }
-        }
-    });
+    let result = context.block_on(asked_running(context, pool, request));
     context.screen.clear();
     result
+}
+
+/// As [`ask_running`], for who does something else meanwhile.
+pub async fn asked_running(context: &Context, pool: &str, request: Request) -> Result<Option<Reply>> {
+    let call = Call::new(&context.command, request);
+    loop {
+        let Door::Daemon(stream) = control::find(&context.state, pool).await? else { return Ok(None) };
+        if let Some(reply) = control::ask(stream, &call, &context.screen).await? {
+            return Ok(Some(reply));
+        }
+    }
 }
 
 /// Starts a daemon with `call` as its first request.

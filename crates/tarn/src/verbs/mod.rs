@@ -13,6 +13,7 @@ pub mod node;
 #[cfg(debug_assertions)]
 pub mod points;
 pub mod pool;
+pub mod profile;
 pub mod serve;
 pub mod stats;
 pub mod umount;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tarn_access::fuse::{FuseStats, JobId, MountError, MountOptions, Mounted};
 use tarn_base::job::Jobs;
+use tarn_base::profile::{Profile, Profiling};
 
 /// After the kernel has unmounted, the last requests come within this time, unless something is still open.
 const LAST_REQUESTS: Duration = Duration::from_secs(10);
@@ -80,6 +81,11 @@ impl FuseMount {
     /// What the kernel asked so far.
     pub fn stats(&self) -> FuseStats {
         self.mounted.stats()
+    }
+
+    /// Enters what the kernel asks from now on into `profile`, until what this gives is dropped.
+    pub fn profile(&self, profile: &Arc<Profile>) -> Profiling {
+        self.mounted.profile(profile)
     }
 
     /// Returns when the kernel has let go of the mount, whoever unmounted it.

@@ -199,7 +199,7 @@ async fn limited(what: What, work: impl Future<Output = Result<f64>>) -> Result<
 }
 
 /// The mount that a directory is in.
-fn mount_of(dir: &Path) -> Result<KernelMount> {
+pub fn mount_of(dir: &Path) -> Result<KernelMount> {
     let path = dir.canonicalize().map_err(|e| usage(format!("{}: {e}", dir.display())))?;
     if !path.is_dir() {
         return Err(usage(format!("{} is no directory", dir.display())));
