@@ -33,6 +33,22 @@ struct Idle {
     bytes: usize,
 }
 
+impl Idle {
+    /// Makes room for a buffer of `class` at the cost of the class that has most here, unless that is its own: what
+    /// comes back is what is used now. Gives what had to go, for who frees it when nothing is locked any more.
+    fn make_room(&mut self, class: usize) -> Vec<Memory> {
+        let mut gone = Vec::new();
+        while self.bytes + class > IDLE_LIMIT.load(Relaxed) {
+            let most = self.classes.iter_mut().max_by_key(|(class, buffers)| *class * buffers.len());
+            let Some((&other, buffers)) = most.filter(|(other, _)| **other != class) else { break };
+            let Some(memory) = buffers.pop() else { break };
+            self.bytes -= other;
+            gone.push(memory);
+        }
+        gone
+    }
+}
+
 /// Sets how many bytes of unused buffers are kept for the process; what is above is freed at once.
 pub fn set_idle_limit(bytes: usize) {
     IDLE_LIMIT.store(bytes, Relaxed);
@@ -185,19 +201,24 @@ impl Drop for Buffer {
         LENT.fetch_sub(class, Relaxed);
         let memory = std::mem::replace(&mut self.memory, Memory::Heap(Box::default()));
         let mut idle = IDLE.lock();
+        let mut gone = idle.make_room(class);
         if idle.bytes + class <= IDLE_LIMIT.load(Relaxed) {
             idle.bytes += class;
             idle.classes.entry(class).or_default().push(memory);
         } else {
-            drop(idle);
-            drop(memory);
+            gone.push(memory);
         }
+        drop(idle);
+        drop(gone);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// There is one store of buffers in a process: tests that look into it do so one after another.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn classes_waste_at_most_a_quarter() {
@@ -210,19 +231,27 @@ mod tests {
 
     #[test]
     fn buffers_are_made_ready_up_to_the_limit() {
+        let _alone = ALONE.lock();
         warm(SMALLEST);
         // A size that nothing else in this process uses.
         let class = 48 << 20;
         warm(class - 1);
         let ready = IDLE.lock().classes.get(&class).map_or(0, Vec::len);
         assert!((1..=DEFAULT_IDLE_LIMIT / class).contains(&ready), "{ready}");
+        // What is used makes its way in.
+        drop(Buffer::new(13 << 20));
+        assert_eq!(IDLE.lock().classes.get(&(14 << 20)).map(Vec::len), Some(1));
         drop(Buffer::new(class));
         warm(class);
-        assert!(IDLE.lock().bytes <= DEFAULT_IDLE_LIMIT);
+        let mut idle = IDLE.lock();
+        assert!(idle.bytes <= DEFAULT_IDLE_LIMIT);
+        let ready = idle.classes.remove(&class).map_or(0, |buffers| buffers.len());
+        idle.bytes -= class * ready;
     }
 
     #[test]
     fn memory_comes_back_when_the_last_part_is_dropped() {
+        let _alone = ALONE.lock();
         // A size that nothing else in this process uses.
         let len = 77 << 20;
         let mut buffer = Buffer::new(len);
