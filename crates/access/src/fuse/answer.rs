@@ -11,6 +11,9 @@ use tokio::runtime::Handle as Runtime;
 
 /// How often a wait looks whether its process, which had some signal before, is dying.
 const DYING_CHECK: Duration = Duration::from_secs(1);
+/// How long a dying process still waits: an operation goes on without it, and what the kernel keeps of a name for the next
+/// caller is wrong if it was not told what became of it.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// A reply that can say no.
 pub(super) trait Refuse: Send + 'static {
@@ -50,7 +53,7 @@ impl From<&Request> for Caller {
 pub(super) enum Signals {
     /// Nothing: nobody waits for the answer.
     Ignore,
-    /// A dying process is let go; the operation goes on to its end without it.
+    /// A dying process is let go after a moment; the operation goes on to its end without it.
     Killable,
     /// Any signal gives the operation up.
     GiveUp,
@@ -122,6 +125,9 @@ impl Waits {
                 if let Ok(result) = tokio::time::timeout(DYING_CHECK, &mut future).await {
                     return settle(result, reply, send, timer);
                 }
+            }
+            if let Ok(result) = tokio::time::timeout(LAST_WAIT, &mut future).await {
+                return settle(result, reply, send, timer);
             }
             settle(Err(FsError::Interrupted), reply, send, timer);
             // Nobody waits for the result any more, but it must not stop half-way.
