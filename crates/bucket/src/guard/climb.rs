@@ -23,21 +23,21 @@ const REQUEST: u64 = 64 << 10;
 
 /// Limits between which it climbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct Bounds {
     pub least: usize,
     pub first: usize,
     pub most: usize,
 }
 
-impl Range {
+impl Bounds {
     /// It does not climb.
-    pub fn fixed(limit: usize) -> Range {
-        Range { least: limit, first: limit, most: limit }
+    pub fn fixed(limit: usize) -> Bounds {
+        Bounds { least: limit, first: limit, most: limit }
     }
 
     /// From a quarter of what it begins with to four times that.
-    pub fn around(first: usize) -> Range {
-        Range { least: (first / 4).max(1), first, most: first * 4 }
+    pub fn around(first: usize) -> Bounds {
+        Bounds { least: (first / 4).max(1), first, most: first * 4 }
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Climb {
 }
 
 struct State {
-    range: Range,
+    bounds: Bounds,
     limit: usize,
     /// When the window began.
     since: Option<Duration>,
@@ -72,17 +72,17 @@ struct Before {
 }
 
 impl Climb {
-    pub fn new(range: Range) -> Climb {
+    pub fn new(bounds: Bounds) -> Climb {
         let (trial, since) = (Trial::Resting(0), None);
-        let state = State { range, limit: range.first, since, trial };
+        let state = State { bounds, limit: bounds.first, since, trial };
         let [bytes, answers] = [const { AtomicU64::new(0) }; 2];
         Climb { bytes, answers, starved: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     /// From now on within other bounds.
-    pub fn set_range(&self, range: Range) {
+    pub fn set_bounds(&self, bounds: Bounds) {
         let mut state = self.state.lock();
-        (state.range, state.limit, state.trial) = (range, range.first, Trial::Resting(0));
+        (state.bounds, state.limit, state.trial) = (bounds, bounds.first, Trial::Resting(0));
     }
 
     pub fn moved(&self, bytes: u64) {
@@ -100,7 +100,7 @@ impl Climb {
         }
         let mut state = self.state.try_lock()?;
         let time = now.saturating_sub(*state.since.get_or_insert(now));
-        if time < WINDOW || state.range.least == state.range.most {
+        if time < WINDOW || state.bounds.least == state.bounds.most {
             return None;
         }
         let answers = self.answers.swap(0, Relaxed);
@@ -120,7 +120,7 @@ impl Climb {
 
 impl State {
     fn step(&mut self, rate: f64, starved: bool) {
-        let Range { least, most, .. } = self.range;
+        let Bounds { least, most, .. } = self.bounds;
         let fewer = (self.limit * 3 / 4).max(least);
         self.trial = match self.trial {
             Trial::Settling(before) => Trial::Measuring(before),
@@ -158,7 +158,7 @@ mod tests {
 
     /// A store that serves `at_once` requests in 20 ms each, and lets others wait. Gives the limit after some minutes.
     fn after(at_once: usize, asked: usize) -> usize {
-        let climb = Climb::new(Range { least: 16, first: 64, most: 256 });
+        let climb = Climb::new(Bounds { least: 16, first: 64, most: 256 });
         let (mut limit, mut now) = (64, Duration::from_secs(1));
         for _ in 0..1_000_000 {
             let flying = limit.min(asked);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_was_set_stays() {
-        let climb = Climb::new(Range::fixed(4));
+        let climb = Climb::new(Bounds::fixed(4));
         for n in 0..1000 {
             climb.starved();
             assert_eq!(climb.answered(Duration::from_millis(100 * n)), None);

@@ -38,7 +38,7 @@ use crate::{
 };
 use crate::{azure, gcs, s3};
 use bytes::Bytes;
-use climb::{Climb, Range as Bounds};
+use climb::{Bounds, Climb};
 use futures::future::{Either, select};
 use hedge::Hedge;
 use limit::{Limit, Permit};
@@ -194,7 +194,7 @@ impl Guarded {
 
     /// Sets how many requests may be under way at once, for the next ones.
     pub fn set_concurrency(&self, concurrency: usize) {
-        self.climb.set_range(Bounds::fixed(concurrency));
+        self.climb.set_bounds(Bounds::fixed(concurrency));
         self.pace.set_most(concurrency, &self.limit);
     }
 
