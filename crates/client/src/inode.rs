@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub dirty: BTreeMap<u64, Dirty>,
     /// Dirty records that are not in flight.
     pub idle: BTreeSet<u64>,
+    /// Idle records that were written to their end: nobody is expected to touch them soon.
+    pub finished: BTreeSet<u64>,
     /// Dirty records in flight that were written again since.
     pub rewritten: BTreeSet<u64>,
     /// Sum of the lengths of dirty records.
@@ -78,6 +80,8 @@ pub(crate) struct State {
     pub unlinked: bool,
     /// Waits in the flusher's urgent queue.
     pub urgent: bool,
+    /// Waits in the flusher's queue of files that have a segment's worth of finished records.
+    pub full: bool,
 }
 
 /// One dirty record.
@@ -86,7 +90,7 @@ pub(crate) struct Dirty {
     /// The oldest change that is not committed.
     pub since: u64,
     pub flight: Option<InFlight>,
-    /// Waits in the flusher's queue of records that nobody is expected to touch soon.
+    /// Waits in the flusher's queue of records whose file was closed.
     pub eligible: bool,
 }
 
@@ -145,6 +149,7 @@ impl Inode {
                 seq: 0,
                 dirty: BTreeMap::new(),
                 idle: BTreeSet::new(),
+                finished: BTreeSet::new(),
                 rewritten: BTreeSet::new(),
                 dirty_bytes: 0,
                 flights: BTreeSet::new(),
@@ -155,6 +160,7 @@ impl Inode {
                 opens: 0,
                 unlinked: false,
                 urgent: false,
+                full: false,
             }),
         }
     }
@@ -251,11 +257,24 @@ impl State {
         let mut kept = rest.split_off(&end);
         self.dirty.append(&mut kept);
         self.idle.retain(|r| *r < first || *r >= end);
+        self.finished.retain(|r| *r < first || *r >= end);
         self.rewritten.retain(|r| *r < first || *r >= end);
         self.revoke_loads(|r| r >= first && r < end);
         let dropped: u64 = rest.values().map(|d| d.buf.len() as u64).sum();
         self.dirty_bytes -= dropped;
         dropped
+    }
+
+    /// A record was written to its end. One in flight is not idle: it is looked at again when it lands.
+    pub fn note_finished(&mut self, record: u64) {
+        if self.idle.contains(&record) {
+            self.finished.insert(record);
+        }
+    }
+
+    /// Whether the finished records make up a segment of `bytes`.
+    pub fn fills(&self, bytes: u64) -> bool {
+        !self.finished.is_empty() && self.finished.len() as u64 * self.record_size >= bytes
     }
 
     /// Notes a change of one dirty record that was made now. Returns true when the record became idle dirty by

@@ -207,28 +207,15 @@ impl Client {
         let Some(file) = self.handles.remove(handle) else { return };
         let inode = &file.inode;
         self.end_stream(&mut file.stream.lock());
-        let (last, unlinked, eligible) = {
+        let (last, unlinked) = {
             let mut state = inode.state.lock();
             state.opens -= 1;
-            let last = state.opens == 0;
-            let mut eligible = Vec::new();
-            if last && !state.unlinked {
-                let state = &mut *state;
-                for record in &state.idle {
-                    if let Some(dirty) = state.dirty.get_mut(record).filter(|d| !d.eligible) {
-                        dirty.eligible = true;
-                        eligible.push((*record, dirty.buf.len() as u64));
-                    }
-                }
-            }
-            (last, state.unlinked, eligible)
+            (state.opens == 0, state.unlinked)
         };
-        for (record, len) in eligible {
-            self.queue_eligible(inode, record, len);
-        }
         if last && unlinked {
             self.drop_if_gone(inode);
         } else if last {
+            self.queue_closed(inode);
             self.flush_atime(inode);
         }
         self.mds.close(inode.ino);

@@ -87,7 +87,8 @@ impl Drop for Room<'_> {
 #[derive(Default)]
 pub(crate) struct Fresh {
     waiting: Vec<u64>,
-    eligible: Vec<(u64, u64)>,
+    /// Some were written to their end.
+    finished: bool,
     /// Bytes that became dirty.
     bytes: u64,
 }
@@ -232,7 +233,7 @@ impl Client {
             let inside = (at % record_size as u64) as usize;
             let len = rest.len().min(record_size - inside);
             let loaded = loads.content(state, record).cloned();
-            let eligible = self.change_record(state, record, seq, &mut fresh, loaded, |buf| {
+            let finished = self.change_record(state, record, seq, &mut fresh, loaded, |buf| {
                 if inside == 0 && len >= buf.len() {
                     // Nothing of the old content stays: no need to copy it, should somebody still read it.
                     *buf = SharedBuf::new(RecordBuf::new(&self.free));
@@ -240,9 +241,9 @@ impl Client {
                 buf.make_mut(record_size).write(inside, &rest[..len], record_size);
                 inside + len == record_size
             });
-            if eligible && let Some(dirty) = state.dirty.get_mut(&record).filter(|d| !d.eligible) {
-                dirty.eligible = true;
-                fresh.eligible.push((record, dirty.buf.len() as u64));
+            if finished {
+                state.note_finished(record);
+                fresh.finished = true;
             }
             rest = &rest[len..];
             at += len as u64;
@@ -292,8 +293,8 @@ impl Client {
         for record in fresh.waiting {
             self.queue_waiting(inode, record);
         }
-        for (record, len) in fresh.eligible {
-            self.queue_eligible(inode, record, len);
+        if fresh.finished {
+            self.queue_full(inode);
         }
     }
 

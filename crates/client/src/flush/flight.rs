@@ -206,6 +206,7 @@ impl Client {
             self.records.insert_cached(ptr, r.content.clone(), caching);
         }
         let mut again = Vec::new();
+        let mut finished = false;
         let mut less = 0;
         let mut state = file.inode.state.lock();
         state.committed_size = state.committed_size.max(told.size);
@@ -224,12 +225,14 @@ impl Client {
                 Some(since) => {
                     dirty.since = since;
                     dirty.flight = None;
-                    // Written to its end while in flight: then its entry in the queue was passed over.
-                    let full = dirty.buf.len() == record_size && !dirty.eligible;
-                    dirty.eligible |= full;
-                    again.push((r.record, full));
+                    let full = dirty.buf.len() == record_size;
+                    again.push(r.record);
                     state.idle.insert(r.record);
                     state.rewritten.remove(&r.record);
+                    if full {
+                        state.note_finished(r.record);
+                        finished = true;
+                    }
                 }
                 None => {
                     let len = dirty.buf.len() as u64;
@@ -247,11 +250,11 @@ impl Client {
         drop(state);
         self.settled.fetch_add(1, Ordering::AcqRel);
         self.less_dirty(less);
-        for (record, full) in again {
+        for record in again {
             self.queue_waiting(&file.inode, record);
-            if full {
-                self.queue_eligible(&file.inode, record, record_size as u64);
-            }
+        }
+        if finished {
+            self.queue_full(&file.inode);
         }
         self.after_landing(file, clean);
     }

@@ -42,6 +42,7 @@ impl Client {
         let mut blocked = false;
         match source {
             Source::Urgent => self.gather_urgent(&mut filling),
+            Source::Full => blocked = self.gather_full(&mut filling),
             Source::Eligible => {
                 blocked = self.gather_items(&mut filling, true);
                 if self.under_pressure() {
@@ -78,6 +79,35 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// A segment of the first file that fills one. Says whether none could go for now.
+    fn gather_full(self: &Arc<Self>, filling: &mut Filling) -> bool {
+        let mut blocked = Vec::new();
+        while filling.flight.files.is_empty() {
+            let Some(inode) = self.flush.queues.lock().full.pop_front() else { break };
+            let finished: Vec<u64> = {
+                let state = inode.state.lock();
+                if state.fills(filling.budget) {
+                    state.finished.iter().copied().collect()
+                } else {
+                    Vec::new()
+                }
+            };
+            let stopped =
+                finished.iter().map(|r| filling.take(&inode, Some(*r))).find(|took| *took != Took::All);
+            if filling.flight.files.is_empty() && matches!(stopped, Some(Took::Blocked | Took::Later)) {
+                blocked.push(inode);
+            } else {
+                self.leave_full(&inode);
+            }
+        }
+        let any = !blocked.is_empty();
+        let mut queues = self.flush.queues.lock();
+        for inode in blocked.into_iter().rev() {
+            queues.full.push_front(inode);
+        }
+        any
     }
 
     /// Takes from the eligible queue, or from the waiting one what is of age (everything under pressure). Says
@@ -182,6 +212,7 @@ fn snapshot(
     dirty.flight = Some(InFlight { id: flight, next_since: None });
     let taken = FlightRecord { record, content: dirty.buf.bytes() };
     state.idle.remove(&record);
+    state.finished.remove(&record);
     Some(taken)
 }
 

@@ -1,12 +1,13 @@
 //! Write-back: from dirty records to segments in buckets to committed pointers.
 //!
-//! Records of all files are packed in the order in which they became dirty, a segment's worth at a time. Three
-//! queues say which:
+//! A file that has a segment's worth of records gets a segment of its own, so that who reads it later has whole
+//! segments to read; what is less is packed with others' in the order in which it became dirty. Four queues say
+//! what goes:
 //! - *urgent*: files that somebody waits for (fsync, syncfs). All that wait when a flight starts share it, and
 //!   only a few short flights run at once, so that the next ones gather company.
-//! - *eligible*: records that were written to their end, or whose file was closed. They go as soon as they fill a
-//!   segment.
-//! - *waiting*: every other dirty record. They go by age, or when memory is short.
+//! - *full*: files of which a segment's worth of records was written to the end. Each time one segment goes.
+//! - *eligible*: records whose file was closed. They go as soon as they fill a segment together.
+//! - *waiting*: every dirty record. What no other queue took goes by age, or when memory is short.
 //!
 //! The queues' lock is taken before an inode's state, never after. The queues hold hints: an entry whose record is no longer idle dirty is passed over.
 //!
@@ -21,7 +22,7 @@ mod grants;
 pub(crate) use flight::Flight;
 
 use crate::client::Client;
-use crate::inode::Inode;
+use crate::inode::{Inode, State};
 use grants::Grants;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -79,6 +80,7 @@ pub(crate) struct Item {
 #[derive(Default)]
 struct Queues {
     urgent: VecDeque<Arc<Inode>>,
+    full: VecDeque<Arc<Inode>>,
     eligible: VecDeque<Item>,
     eligible_bytes: u64,
     waiting: VecDeque<Item>,
@@ -88,6 +90,7 @@ struct Queues {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     Urgent,
+    Full,
     Eligible,
     Waiting,
 }
@@ -131,13 +134,56 @@ impl Client {
         self.flush.queues.lock().waiting.push_front(item);
     }
 
-    /// Nobody is expected to touch the record soon.
-    pub(crate) fn queue_eligible(&self, inode: &Arc<Inode>, record: u64, len: u64) {
-        let item = Item { inode: inode.clone(), record, since: Duration::ZERO, len };
+    /// Records of the file were written to their end: if they fill a segment, it may go.
+    pub(crate) fn queue_full(&self, inode: &Arc<Inode>) {
+        {
+            let mut state = inode.state.lock();
+            if state.full || !state.fills(self.records.segment_size()) {
+                return;
+            }
+            state.full = true;
+        }
+        self.flush.queues.lock().full.push_back(inode.clone());
+        self.flush.kick.notify_one();
+    }
+
+    /// A segment of the file went: what is left of it waits for the next turn, or for company.
+    fn leave_full(&self, inode: &Arc<Inode>) {
+        let closed = {
+            let mut state = inode.state.lock();
+            state.full = false;
+            state.opens == 0 && !state.unlinked
+        };
+        self.queue_full(inode);
+        if closed {
+            self.queue_closed(inode);
+        }
+    }
+
+    /// Nobody has the file open: what of it does not fill a segment goes with others'.
+    pub(crate) fn queue_closed(&self, inode: &Arc<Inode>) {
+        let mut eligible = Vec::new();
+        {
+            let mut state = inode.state.lock();
+            let own = state.fills(self.records.segment_size());
+            let State { idle, finished, dirty, .. } = &mut *state;
+            if !own {
+                finished.clear();
+            }
+            for record in idle.difference(finished) {
+                if let Some(dirty) = dirty.get_mut(record).filter(|d| !d.eligible) {
+                    dirty.eligible = true;
+                    eligible.push((*record, dirty.buf.len() as u64));
+                }
+            }
+        }
         let enough = {
             let mut queues = self.flush.queues.lock();
-            queues.eligible.push_back(item);
-            queues.eligible_bytes += len;
+            for (record, len) in eligible {
+                let item = Item { inode: inode.clone(), record, since: Duration::ZERO, len };
+                queues.eligible.push_back(item);
+                queues.eligible_bytes += len;
+            }
             queues.eligible_bytes >= self.records.segment_size()
         };
         if enough {
@@ -160,24 +206,28 @@ impl Client {
         let by_memory = (self.options.flights_max / self.records.segment_size().max(1)) as usize;
         let limit =
             (self.records.writable_vdevs().len() * FLIGHTS_PER_VDEV).min(by_memory).clamp(1, FLIGHTS_MAX);
+        // The files that fill segments are being changed in shape: others need not wait for them.
+        let mut stuck = false;
         loop {
             if self.flush.flights.load(Ordering::Acquire) >= limit || self.check_fenced().is_err() {
                 return IDLE;
             }
-            let (source, rest) = self.next_source();
-            let Some(source) = source else { return rest };
+            let (source, rest) = self.next_source(stuck);
+            let Some(source) = source else { return if stuck { rest.min(PAUSE_MIN) } else { rest } };
             let (flight, blocked) = self.gather(source);
             match flight {
                 Some(flight) => self.launch(flight, source == Source::Urgent),
                 // What could go belongs to files whose shape is being changed.
+                None if blocked && source == Source::Full => stuck = true,
                 None if blocked => return PAUSE_MIN,
                 None => {}
             }
         }
     }
 
-    /// Which queue a flight should be gathered from now, or how long until one has something.
-    fn next_source(&self) -> (Option<Source>, Duration) {
+    /// Which queue a flight should be gathered from now, or how long until one has something; not from the files that
+    /// fill segments when those are `stuck`.
+    fn next_source(&self, stuck: bool) -> (Option<Source>, Duration) {
         let now = self.options.clock.monotonic();
         let segment = self.records.segment_size();
         let mut queues = self.flush.queues.lock();
@@ -190,6 +240,9 @@ impl Client {
         let paused = self.flush.pause.lock().until;
         if now < paused {
             return (None, paused - now);
+        }
+        if !stuck && !queues.full.is_empty() {
+            return (Some(Source::Full), Duration::ZERO);
         }
         if queues.eligible_bytes >= segment {
             return (Some(Source::Eligible), Duration::ZERO);

@@ -1,12 +1,15 @@
 //! What callers may rely on, one promise a test.
 
+use crate::mds::Served;
 use crate::store::Behaviour;
 use crate::world::{READ_WRITE, ROOT, World, pattern};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tarn_base::posix::{RenameMode, SetAttr, SetTime};
-use tarn_base::{Answer, FsError, Ino, Timespec};
+use tarn_base::{Answer, FsError, Ino, SegmentId, Timespec};
 use tarn_client::OpenMode;
+use tarn_proto::Mds;
 use tokio::time::Instant;
 
 const MIB: usize = 1 << 20;
@@ -91,6 +94,37 @@ async fn small_files_share_segments() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(world.client.stats().dirty_bytes, 0);
     assert_eq!(world.size(ino).await, 4);
+}
+
+/// Files that are written at once, as their readers will find them: whole segments of one file each.
+#[tokio::test(start_paused = true)]
+async fn files_written_at_once_have_segments_of_their_own() {
+    let world = World::new(4, 128 << 10, large());
+    *world.mds.pending.lock() = 0.0;
+    let mut files = Vec::new();
+    for n in 0..4 {
+        files.push(world.create(&format!("f{n}")).await);
+    }
+    let size = 12 * MIB + 1000;
+    for at in (0..size).step_by(100_000) {
+        for (n, (_, handle)) in files.iter().enumerate() {
+            let len = (size - at).min(100_000);
+            world.write(*handle, at as u64, &pattern(n as u64, at as u64, len)).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for (_, handle) in &files {
+        world.client.close(*handle);
+    }
+    world.client.sync_all().wait().await.unwrap();
+    let mut owners: HashMap<SegmentId, HashSet<Ino>> = HashMap::new();
+    for (ino, _) in &files {
+        let map = Served(world.mds.clone()).map(*ino, 0, 1000).wait().await.unwrap();
+        let segments: HashSet<_> = map.ptrs.iter().flatten().map(|ptr| ptr.segment).collect();
+        assert_eq!(segments.len(), 4, "three whole ones and the end");
+        segments.into_iter().for_each(|segment| _ = owners.entry(segment).or_default().insert(*ino));
+    }
+    assert_eq!(owners.len(), 13, "the ends share one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,7 +268,6 @@ async fn the_kernel_keeps_its_cache_only_while_it_is_right() {
     assert!(keep);
     world.client.close(handle);
     // A change from elsewhere.
-    use tarn_proto::Mds;
     let set = SetAttr { size: Some(3), ..SetAttr::default() };
     crate::mds::Served(world.mds.clone()).setattr(ino, set).wait().await.unwrap();
     let (handle, attr, keep) = open(READ_WRITE).wait().await.unwrap();
