@@ -30,8 +30,10 @@ import (
 )
 
 const (
-	// piece is moved at a time, and waited for: a millisecond at 60 MB/s.
-	piece = 64 << 10
+	// A piece is moved at a time, and waited for: what the lowest limit lets through in as long, within bounds. Smaller
+	// ones would take the processor from whom it serves.
+	pieceTime          = 4 * time.Millisecond
+	pieceMin, pieceMax = 64 << 10, 1 << 20
 	// burst is how far a limit may be behind, which makes up for sleeping too long.
 	burst  = 10 * time.Millisecond
 	header = 64 << 10
@@ -101,6 +103,17 @@ func (l *limit) wait(n int64) {
 type pair struct{ up, down limit }
 
 func newPair(rate float64) *pair { return &pair{up: limit{rate: rate}, down: limit{rate: rate}} }
+
+// pieceOf is how many bytes to move at a time under these limits.
+func pieceOf(limits []*limit) int64 {
+	piece := int64(pieceMax)
+	for _, limit := range limits {
+		if limit.rate > 0 {
+			piece = min(piece, int64(limit.rate*pieceTime.Seconds()))
+		}
+	}
+	return max(piece, pieceMin)
+}
 
 type count struct {
 	Requests int64 `json:"requests"`
@@ -285,9 +298,10 @@ func move(
 	if len(encoding) > 0 {
 		return moveChunks(to, buffered, from, limits)
 	}
+	piece := pieceOf(limits)
 	var moved int64
 	for length < 0 || moved < length {
-		n := int64(piece)
+		n := piece
 		if length >= 0 && length-moved < n {
 			n = length - moved
 		}
