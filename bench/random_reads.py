@@ -5,6 +5,7 @@ import random
 import subprocess
 
 import nothing
+import yardstick
 from processor import settle
 from systems import Tarn
 from work import MIB, write_files
@@ -80,6 +81,7 @@ class Near(Far):
     def round(self, number):
         super().round(number)
         self.hot()
+        self.core()
         self.overwrite(number)
 
     def hot(self):
@@ -92,6 +94,13 @@ class Near(Far):
         with nothing.mounted(self.bench.root, size) as file:
             if file:
                 self.results.add("random-hot", "nothing", fio(file, size, 4096, 1, 20_000, 20))
+
+    def core(self):
+        """The same without FUSE."""
+        done = subprocess.run([yardstick.example("hot")], capture_output=True, text=True, check=True, timeout=120)
+        rates = json.loads(done.stdout)
+        self.results.add("random-hot-core", "tarn", rates["one"])
+        self.results.note("random-hot-core", "tarn", f"two threads: {rates['two']:,.0f}/s")
 
     def overwrite(self, number):
         """Single bytes at random places, each in a record of its own as good as always, and one fsync."""

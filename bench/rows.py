@@ -161,6 +161,11 @@ RANDOM = [
         "system that does nothing beside it.",
     ),
     Row(
+        "random-hot-core", "random", "hot random reads of 4 KiB from memory, without FUSE, one thread", "/s", "",
+        150_000.0, None,
+        "The client alone: its read call, answered from the ARC on the caller's thread (the example `hot`).",
+    ),
+    Row(
         "overwrite-one-byte", "random", "one-byte overwrites: bytes PUT a byte", "B/B", "", None, None,
         "256 overwrites of one byte each at random places of the file, and fsync: bytes that went to the store "
         "for each.",

@@ -24,6 +24,7 @@ mod destroy;
 mod forward;
 mod idle;
 mod key;
+mod maps;
 mod memory;
 mod names;
 mod near;

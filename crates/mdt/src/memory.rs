@@ -8,6 +8,8 @@ use crate::txg::TXG_BYTES;
 pub(crate) struct Shares {
     /// Committed rows: inodes, names, block maps.
     pub rows: u64,
+    /// Block maps as they were decoded lately.
+    pub maps: u64,
     /// Blocks of the database.
     pub blocks: u64,
     /// Parts of the database's objects around blocks that were read.
@@ -33,7 +35,8 @@ impl Shares {
     pub fn of(bytes: u64) -> Shares {
         let part = bytes / 16;
         Shares {
-            rows: 9 * part / 2,
+            rows: 17 * part / 4,
+            maps: part / 4,
             blocks: 4 * part,
             regions: part,
             txg: TXG_BYTES.min(part / 2),
@@ -93,8 +96,8 @@ mod tests {
     fn shares_add_up() {
         for bytes in [8 << 20, 56 << 20, 248 << 20, 1 << 30, 8 << 30] {
             let s = Shares::of(bytes);
-            let all =
-                s.rows + s.blocks + s.regions + 2 * s.overfull + s.carried + UNFLUSHED_COST * s.unflushed;
+            let kept = s.rows + s.maps + s.blocks + s.regions;
+            let all = kept + 2 * s.overfull + s.carried + UNFLUSHED_COST * s.unflushed;
             assert!(all + s.compacted + 12 * s.fetch <= bytes + (2 << 20), "{bytes}: {s:?}");
             assert!(all >= bytes / 10 * 7, "{bytes}: {s:?}");
             assert!(s.txg < s.overfull && s.table < s.unflushed, "{s:?}");

@@ -64,7 +64,7 @@ impl Mdt {
         let mdt = Arc::new(Mdt {
             dataset,
             pool,
-            rows: RowStore::new(txg, shares.rows),
+            rows: RowStore::new(txg, shares.rows, shares.maps),
             shares,
             db,
             op: Mutex::new(OpState {

@@ -325,6 +325,11 @@ impl Chunk {
         Chunk { ptrs: vec![None; CHUNK_RECORDS as usize] }
     }
 
+    /// Bytes of memory.
+    pub fn size(&self) -> u64 {
+        (size_of::<Chunk>() + self.ptrs.capacity() * size_of::<Option<BlockPtr>>()) as u64
+    }
+
     pub fn is_empty(&self) -> bool {
         self.ptrs.iter().all(Option::is_none)
     }

@@ -14,6 +14,7 @@
 
 use crate::Stop;
 use crate::key::{self, Key};
+use crate::maps::Maps;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, unsync::Cache};
@@ -68,11 +69,12 @@ impl Retirements {
 pub struct RowStore {
     shards: Box<[Mutex<Shard>]>,
     open: AtomicU64,
+    pub(crate) maps: Maps,
 }
 
 impl RowStore {
-    /// A store whose cache of committed rows takes about `cache_bytes`.
-    pub fn new(open: Txg, cache_bytes: u64) -> RowStore {
+    /// A store whose cache of committed rows takes about `cache_bytes`, and decoded block maps about `maps_bytes`.
+    pub fn new(open: Txg, cache_bytes: u64, maps_bytes: u64) -> RowStore {
         let per_shard = cache_bytes / SHARDS as u64;
         let shard = || {
             Mutex::new(Shard {
@@ -81,7 +83,11 @@ impl RowStore {
                 retirements: 0,
             })
         };
-        RowStore { shards: (0..SHARDS).map(|_| shard()).collect(), open: AtomicU64::new(open.0) }
+        RowStore {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            open: AtomicU64::new(open.0),
+            maps: Maps::new(maps_bytes),
+        }
     }
 
     fn shard_index(key: &[u8]) -> usize {
@@ -211,7 +217,7 @@ impl RowStore {
             let shard = shard.lock();
             (shard.clean.weight(), shard.clean.capacity())
         };
-        self.shards.iter().map(of).fold((0, 0), |(used, most), (u, m)| (used + u, most + m))
+        self.shards.iter().map(of).fold(self.maps.usage(), |(used, most), (u, m)| (used + u, most + m))
     }
 }
 
@@ -230,7 +236,7 @@ mod tests {
 
     #[test]
     fn newest_change_wins_and_survives_retirement() {
-        let store = RowStore::new(Txg(1), 1 << 20);
+        let store = RowStore::new(Txg(1), 1 << 20, 64 << 10);
         let (key, none) = (key::inode(Ino(5)), Loaded::default());
         assert!(store.get(&key, &none).is_err());
         write(&store, 1, &key, row("one"));
@@ -247,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_load_that_raced_with_a_retirement_is_dropped() {
-        let store = RowStore::new(Txg(1), 1 << 20);
+        let store = RowStore::new(Txg(1), 1 << 20, 64 << 10);
         let key = key::inode(Ino(5));
         let before = store.retirements(&key);
         write(&store, 1, &key, row("new"));
@@ -260,7 +266,7 @@ mod tests {
 
     #[test]
     fn changes_are_listed_in_parts_and_none_is_left_out() {
-        let store = RowStore::new(Txg(1), 1 << 20);
+        let store = RowStore::new(Txg(1), 1 << 20, 64 << 10);
         let (start, end) = key::of_inode(key::table::DIRENT, Ino(7));
         // Even ones are committed later, every third is removed again.
         for n in 0..100 {

@@ -10,6 +10,7 @@ use crate::key::{self, Key};
 use crate::phys::{COUNT_MAX, Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
 use crate::rows::{Loaded, Row, RowStore};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tarn_base::block::Sealed;
 use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::{FsError, Ino, SegmentId, Timespec, Txg, VdevId};
@@ -123,6 +124,15 @@ impl<'a> Tx<'a> {
         if names.entries.is_empty() { self.delete(key) } else { self.put(key, encode(names)) }
     }
 
+    /// A chunk of a block map, to be looked at.
+    pub fn map(&self, ino: Ino, chunk: u64, record_size: u32) -> Result<Arc<Chunk>, Stop> {
+        match self.get(&key::chunk(ino, chunk))? {
+            Some(row) => self.rows.maps.decoded(ino, chunk, &row, record_size),
+            None => Ok(Arc::new(Chunk::empty())),
+        }
+    }
+
+    /// A chunk of a block map, to be changed.
     pub fn chunk(&self, ino: Ino, chunk: u64, record_size: u32) -> Result<Chunk, Stop> {
         match self.get(&key::chunk(ino, chunk))? {
             Some(row) => Chunk::decode(&row, record_size),

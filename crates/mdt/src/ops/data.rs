@@ -36,7 +36,7 @@ impl Mdt {
             let end = first.saturating_add(u64::from(count));
             let mut at = first;
             while at < end {
-                let map = match tx.chunk(ino, at / CHUNK_RECORDS, record_size) {
+                let map = match tx.map(ino, at / CHUNK_RECORDS, record_size) {
                     Err(Stop::Missing(_)) if at > first => break,
                     map => map?,
                 };

@@ -48,7 +48,7 @@ impl Mdt {
             let record_size = 1u64 << inode.record_shift;
             let mut record = offset / record_size;
             while record * record_size < inode.size {
-                let map = tx.chunk(ino, record / CHUNK_RECORDS, record_size as u32)?;
+                let map = tx.map(ino, record / CHUNK_RECORDS, record_size as u32)?;
                 let rest = &map.ptrs[(record % CHUNK_RECORDS) as usize..];
                 if let Some(hole) = rest.iter().position(Option::is_none) {
                     return Ok(offset.max((record + hole as u64) * record_size).min(inode.size));
