@@ -187,6 +187,12 @@ SLOW = [
         "by a handle of its own, which leaves no sequence to be seen.",
     ),
     Row(
+        "slow-shuffled", "slow", "20 ms: whole files in shuffled order, of reading without prefetch", "B/s", "single",
+        3.0, None,
+        "Files of 256 KiB in one directory, each read whole and once, by four readers in an order that is drawn, as a "
+        "training set is. Beside it the same readers and some of the files, mounted with prefetch=off.",
+    ),
+    Row(
         "slow-batching", "slow", "20 ms: writes in one transaction group, of a sync each", "/s", "single", 100.0,
         None,
         "Writes of 4 KiB, one file after the other: with one fsync of the directory at the end, against an fsync "

@@ -1,6 +1,7 @@
 """Rows of a store that is far away: 20 ms to the first byte, and limits of connections and buckets."""
 import mmap
 import os
+import random
 import statistics
 import time
 
@@ -8,7 +9,7 @@ import yardstick
 from processor import Meter
 from stores import go_program
 from systems import Tarn
-from work import MIB, read_files, write_files
+from work import MIB, read_files, read_whole, write_files
 
 FIRST_BYTE = 20
 CONNECTION, BUCKET = 60e6, 40e6
@@ -17,6 +18,8 @@ BUCKETS = (1, 2, 4, 8, 12)
 SECONDS = 6
 # Of the rows without limits on buckets.
 LARGE = 64 * MIB
+# Of the files that are read in shuffled order, and how many readers share them.
+SHUFFLED, READERS = 256 << 10, 4
 
 
 class Slowness:
@@ -34,6 +37,13 @@ class Slowness:
         self.pool = Tarn(bench.pool("far", self.far.urls("far")))
         self.size = min(bench.size, 8 * LARGE)
         write_files(self.pool, ["large"], self.size, bench.block)
+        self.without = Tarn(self.pool.pool, "-o", "prefetch=off")
+        self.set = os.path.join(self.pool.mnt, "set")
+        os.mkdir(self.set)
+        self.shuffled_names = [f"file{n}" for n in range(self.size // 2 // SHUFFLED)]
+        for n, name in enumerate(self.shuffled_names):
+            with open(os.path.join(self.set, name), "wb") as file:
+                file.write(memoryview(bench.block)[n % 16 * SHUFFLED:][:SHUFFLED])
 
     def round(self, number):
         for buckets in self.bench.turned(BUCKETS, number):
@@ -43,7 +53,7 @@ class Slowness:
             self.results.add(f"scale-{buckets}", "cap", buckets * BUCKET)
         for peer in self.bench.peers(first_byte_ms=FIRST_BYTE, connection=CONNECTION, bucket=BUCKET):
             self.peer(peer)
-        rows = (self.prefetch, self.batching, self.large, self.fsync)
+        rows = (self.prefetch, self.shuffled, self.batching, self.large, self.fsync)
         for row in self.bench.turned(rows, number):
             row()
 
@@ -71,6 +81,14 @@ class Slowness:
                 os.preadv(fd, [room], at)
                 os.close(fd)
             self.results.moved("slow-prefetch", "single", meter.moved(size))
+
+    def shuffled(self):
+        """Each file once. Without prefetch only some: it is slow."""
+        paths = [os.path.join(self.set, name) for name in self.shuffled_names]
+        random.shuffle(paths)
+        for system, name, some in ((self.pool, "tarn", paths), (self.without, "single", paths[: len(paths) // 4])):
+            system.remount_cold()
+            self.results.moved("slow-shuffled", name, read_whole(some, SHUFFLED, READERS))
 
     def batching(self):
         """Small files, all synced at the end, and each."""

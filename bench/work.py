@@ -79,6 +79,37 @@ def read_files(folder, names, size, direct, block="1M", limit=900):
     return meter.moved(size)
 
 
+def read_whole(paths, size, readers):
+    """Reads files of `size` bytes each, whole, by some threads that share them."""
+    failed, each = [], iter(paths)
+    turn = threading.Lock()
+
+    def reader():
+        while not failed:
+            with turn:
+                path = next(each, None)
+            if path is None:
+                return
+            try:
+                fd = os.open(path, os.O_RDONLY)
+                got = sum(iter(lambda: len(os.read(fd, MIB)), 0))
+                os.close(fd)
+                if got != size:
+                    raise OSError(f"{path} has {got} bytes, not {size}")
+            except OSError as error:
+                failed.append(error)
+
+    meter = Meter()
+    threads = [threading.Thread(target=reader) for _ in range(readers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return meter.moved(len(paths) * size)
+
+
 def remount_cold(system, size):
     """Mounts a system again with cold caches, on an idle machine and on memory that is there.
 

@@ -17,12 +17,16 @@ impl Client {
     pub fn lookup(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<Attr> {
         let before = self.settled.load(Ordering::Acquire);
         match self.mds.lookup(parent, name) {
-            Answer::Ready(Ok(attr)) => self.merged(attr, before),
+            Answer::Ready(Ok(attr)) => {
+                self.siblings.found(parent, &attr);
+                self.merged(attr, before)
+            }
             Answer::Ready(Err(e)) => Answer::err(self.noted(e)),
             Answer::Pending(future) => {
                 let client = self.clone();
                 Answer::pending(async move {
                     let attr = future.await.map_err(|e| client.noted(e))?;
+                    client.siblings.found(parent, &attr);
                     client.merged(attr, before).wait().await
                 })
             }
@@ -55,6 +59,7 @@ impl Client {
         let before = self.settled.load(Ordering::Acquire);
         match self.mds.readdir(dir, cookie, max) {
             Answer::Ready(Ok(entries)) if self.table.is_empty() && self.unsettled(before) => {
+                self.siblings.listed(dir, &entries);
                 Answer::ok(entries)
             }
             Answer::Ready(Err(e)) => Answer::err(self.noted(e)),
@@ -62,6 +67,7 @@ impl Client {
                 let client = self.clone();
                 self.answer(async move {
                     let mut entries = other.wait().await?;
+                    client.siblings.listed(dir, &entries);
                     for entry in &mut entries {
                         match client.merged(entry.attr, before).wait().await {
                             Ok(attr) => entry.attr = attr,

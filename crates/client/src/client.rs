@@ -6,6 +6,7 @@ use crate::flush::Flush;
 use crate::inode::Inode;
 use crate::open::Handles;
 use crate::records::{PoolRecords, Records, fs_error};
+use crate::siblings::Siblings;
 use crate::space::SpaceCheck;
 use crate::stats::{ClientStats, Counters, MemoryUse};
 use crate::table::{Pinned, Table};
@@ -83,6 +84,7 @@ pub struct Client {
     /// Bytes that writers have room for but have not yet made dirty.
     pub(crate) reserved: AtomicU64,
     pub(crate) ahead: Ahead,
+    pub(crate) siblings: Siblings,
     /// Inodes without names that are kept until they are forgotten, with a pin where the client knows more of them.
     pub(crate) nameless: Mutex<HashMap<Ino, Option<Pinned>>>,
     fenced: AtomicBool,
@@ -111,6 +113,7 @@ impl Client {
             room: Notify::new(),
             reserved: AtomicU64::new(0),
             ahead: Ahead::new(options.prefetch_max),
+            siblings: Siblings::new(),
             nameless: Mutex::default(),
             fenced: AtomicBool::new(false),
             options,

@@ -28,6 +28,7 @@ mod read;
 mod records;
 mod remote;
 mod shape;
+mod siblings;
 mod space;
 mod stats;
 mod sync;

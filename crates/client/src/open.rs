@@ -169,6 +169,7 @@ impl Client {
         let client = self.clone();
         self.answer_to_the_end(async move {
             let attr = created.wait().await.map_err(|e| client.noted(e))?;
+            client.siblings.found(parent, &attr);
             let flags = OpenMode { truncate: false, ..flags };
             let (handle, attr, _) = client.open(attr.ino, flags).wait().await?;
             Ok((attr, handle))
@@ -206,7 +207,11 @@ impl Client {
     pub fn close(self: &Arc<Self>, handle: Handle) {
         let Some(file) = self.handles.remove(handle) else { return };
         let inode = &file.inode;
-        self.end_stream(&mut file.stream.lock());
+        {
+            let mut stream = file.stream.lock();
+            self.note_whole(inode, &stream);
+            self.end_stream(&mut stream);
+        }
         let (last, unlinked) = {
             let mut state = inode.state.lock();
             state.opens -= 1;

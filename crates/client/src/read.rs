@@ -165,6 +165,7 @@ impl Client {
         let (advice, on_the_way) = {
             let mut stream = file.stream.lock();
             let stream: &mut Stream = &mut stream;
+            stream.reader = job::current();
             let advice = stream.on_read(span.offset, span.end - span.offset, limits);
             (advice, stream.on_the_way(span.offset, span.end))
         };

@@ -24,15 +24,16 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tarn_base::{BlockPtr, job};
+use tarn_base::{BlockPtr, Job, job};
 use tarn_pool::Caching;
 use tokio::sync::Notify;
 
 /// How far from its place a read may be and still belong to a sequence, in bytes, at least.
 const SLACK: u64 = 1 << 20;
-/// Segments ahead of a stream, at least; and for each vdev, so that one is asked for the next while it still sends.
+/// Segments ahead of a stream, at least; and for each vdev, so that one is asked for the next while it still sends: two
+/// that share its bandwidth come to their ends at the same time, a third keeps it busy then.
 const LEAST_AHEAD: u64 = 8;
-const AHEAD_ON_VDEV: u64 = 2;
+const AHEAD_ON_VDEV: u64 = 3;
 /// A first read of so many bytes at the start of a file begins a sequence.
 const BEGINS: u64 = 512 << 10;
 /// Equal strides in a row before they are believed, and most ranges fetched ahead.
@@ -62,6 +63,8 @@ pub(crate) struct Stream {
     /// The next range at the stride for which no window was made.
     stride_next: i64,
     windows: VecDeque<Window>,
+    /// Who read last: what is fetched for the handle is that job's.
+    pub reader: Option<Arc<Job>>,
 }
 
 struct Window {
@@ -76,6 +79,8 @@ struct Window {
 pub(crate) struct Landed {
     done: AtomicBool,
     told: Notify,
+    /// Memory had all of it already.
+    there: AtomicBool,
     /// What was fetched, if memory need not have it once the stream has passed.
     streamed: OnceLock<Vec<BlockPtr>>,
 }
@@ -182,6 +187,11 @@ impl Stream {
             _ => Caching::Keep,
         };
         Advice { fetch, caching, let_go }
+    }
+
+    /// Whether a file of so many bytes was read from its start to its end.
+    pub fn read_whole(&self, size: u64) -> bool {
+        self.last.is_some() && self.start == 0 && self.next >= size
     }
 
     /// Something has arrived: what to fetch now.
@@ -301,12 +311,17 @@ impl Stream {
 }
 
 impl LetGo {
+    /// Bytes that were no stream's.
+    pub fn of(used: u64, unused: u64) -> LetGo {
+        LetGo { used, unused, windows: Vec::new() }
+    }
+
     fn add(&mut self, window: Window) {
         let bytes = window.end - window.start;
-        if window.used {
-            self.used += bytes
-        } else {
-            self.unused += bytes
+        match window.used {
+            _ if window.landed.there.load(Ordering::Relaxed) => {}
+            true => self.used += bytes,
+            false => self.unused += bytes,
         }
         self.windows.push(window.landed);
     }
@@ -342,6 +357,7 @@ impl Client {
         let record_size = inode.state.lock().record_size;
         let (first, count) = (start / record_size, (end.div_ceil(record_size) - start / record_size) as u32);
         if self.in_memory(inode, first, count) {
+            landed.there.store(true, Ordering::Relaxed);
             landed.set();
             return;
         }
@@ -442,13 +458,13 @@ mod tests {
     #[test]
     fn a_small_first_read_is_no_stream_yet_and_many_vdevs_want_more() {
         let mut stream = Stream::default();
-        let budget = Ahead::new(256 * MIB);
+        let budget = Ahead::new(512 * MIB);
         let l = Limits { stripes: 12, ..limits(&budget, 1 << 34) };
         assert!(stream.on_read(0, MIB / 4, l).fetch.is_empty());
         for at in 1..200 {
             stream.on_read(at * MIB / 4, MIB / 4, l);
         }
-        assert_eq!(stream.ahead, 144 * MIB, "50 MiB read, and two segments for each vdev on their way");
+        assert_eq!(stream.ahead, 192 * MIB, "50 MiB read, and three segments for each vdev on their way");
     }
 
     #[test]

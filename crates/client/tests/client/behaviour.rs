@@ -175,6 +175,41 @@ async fn a_cold_stream_hides_latency() {
     assert!(stats.prefetch_unused_bytes == 0, "{stats:?}");
 }
 
+/// A training set: whole files of a directory in an order that nobody can foretell, each once in a pass.
+#[tokio::test(start_paused = true)]
+async fn shuffled_files_are_there_before_they_are_opened() {
+    let behaviour = Behaviour { read_us: (20_000, 20_000), write_us: (1000, 2000), cache: 4096, ..large() };
+    let (files, size) = (400, 300_000);
+    for (prefetch, passes) in [(256 << 20, 2), (0, 1)] {
+        let mut world = World::with(6, 128 << 10, behaviour, |options| options.prefetch_max = prefetch);
+        *world.mds.pending.lock() = 0.0;
+        for n in 0..files {
+            let (_, handle) = world.create(&format!("f{n}")).await;
+            world.write(handle, 0, &pattern(n, 0, size)).await.unwrap();
+            world.client.close(handle);
+        }
+        world.client.shutdown(|_| {}).await.unwrap();
+        world.remount();
+        for pass in 0..passes {
+            let start = Instant::now();
+            for n in (0..files).map(|n| n * (157 + 2 * pass) % files) {
+                let (_, handle) = world.open(&format!("f{n}")).await;
+                assert_eq!(world.read(handle, 0, size).await, pattern(n, 0, size));
+                world.client.close(handle);
+            }
+            // One by one they take 20 ms each.
+            let took = start.elapsed();
+            assert_eq!(took >= Duration::from_secs(8), prefetch == 0, "{took:?}");
+            assert!(prefetch == 0 || took < Duration::from_millis(500), "{took:?}");
+        }
+        let stats = world.client.stats();
+        // Once each, but for one that was opened while it was on its way.
+        let most = (files + 1) * size as u64;
+        assert!(stats.prefetch_issued_bytes <= most && stats.prefetch_used_bytes <= most, "{stats:?}");
+        assert_eq!(stats.prefetch_unused_bytes, 0, "{stats:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_small_file_is_one_get() {
     let mut world = World::new(7, 4096, large());
