@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Epochs for which a distance that was found too long is not tried again.
 const REST: u32 = 32;
-/// Epochs before the first trial: a stream's beginning tells little, and two segments for each vdev are enough for most.
+/// Epochs before the first trial: a stream's beginning tells little, and three segments for each vdev are enough for most.
 const FIRST: u32 = 8;
 /// A longer distance must be faster by this factor.
 const FASTER: f64 = 1.1;
