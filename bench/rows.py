@@ -183,8 +183,7 @@ SLOW = [
 ] + [
     Row(
         "slow-prefetch", "slow", "20 ms: prefetch, of reading without", "B/s", "single", 5.0, None,
-        "One cold file in calls of 128 KiB, O_DIRECT. Without prefetch: the same calls in the same order, each "
-        "by a handle of its own, which leaves no sequence to be seen.",
+        "One cold file in calls of 128 KiB, O_DIRECT. Without prefetch: the same calls, mounted with prefetch=off.",
     ),
     Row(
         "slow-shuffled", "slow", "20 ms: whole files in shuffled order, of reading without prefetch", "B/s", "single",

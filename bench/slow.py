@@ -67,19 +67,19 @@ class Slowness:
         self.bench.measured(peer, steps, cold=["scale-1"], drop=["large"])
 
     def prefetch(self):
-        """The same calls in the same order, by one handle and by one each."""
+        """The same calls in the same order, with prefetch and without."""
         self.pool.remount_cold()
         self.results.moved("slow-prefetch", "tarn", read_files(self.pool.mnt, ["large"], self.size, True, "128K"))
-        self.pool.remount_cold()
-        path, block = os.path.join(self.pool.mnt, "large"), 128 << 10
+        self.without.remount_cold()
+        path, block = os.path.join(self.without.mnt, "large"), 128 << 10
         # A shorter piece of the file: it is slow.
         size = min(self.size, 16 * MIB)
         with mmap.mmap(-1, block) as room:
             meter = Meter()
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
             for at in range(0, size, block):
-                fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
                 os.preadv(fd, [room], at)
-                os.close(fd)
+            os.close(fd)
             self.results.moved("slow-prefetch", "single", meter.moved(size))
 
     def shuffled(self):

@@ -6,6 +6,7 @@ use crate::flush::Flush;
 use crate::inode::Inode;
 use crate::open::Handles;
 use crate::records::{PoolRecords, Records, fs_error};
+use crate::scattered::Scattered;
 use crate::siblings::Siblings;
 use crate::space::SpaceCheck;
 use crate::stats::{ClientStats, Counters, MemoryUse};
@@ -85,6 +86,7 @@ pub struct Client {
     pub(crate) reserved: AtomicU64,
     pub(crate) ahead: Ahead,
     pub(crate) siblings: Siblings,
+    pub(crate) scattered: Scattered,
     /// Inodes without names that are kept until they are forgotten, with a pin where the client knows more of them.
     pub(crate) nameless: Mutex<HashMap<Ino, Option<Pinned>>>,
     fenced: AtomicBool,
@@ -114,6 +116,7 @@ impl Client {
             reserved: AtomicU64::new(0),
             ahead: Ahead::new(options.prefetch_max),
             siblings: Siblings::new(),
+            scattered: Scattered::default(),
             nameless: Mutex::default(),
             fenced: AtomicBool::new(false),
             options,

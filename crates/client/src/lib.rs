@@ -27,6 +27,7 @@ mod open;
 mod read;
 mod records;
 mod remote;
+mod scattered;
 mod shape;
 mod siblings;
 mod space;

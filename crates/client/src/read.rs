@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::inode::Inode;
 use crate::open::OpenFile;
 use crate::stats::add;
-use crate::zfetch::{Limits, Stream};
+use crate::zfetch::{Landed, Limits, Stream};
 use crate::{Handle, OpenMode};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -62,6 +62,16 @@ impl ReadBuf {
             len -= part;
         }
     }
+}
+
+/// What zfetch says of a read.
+struct Advised {
+    /// How to treat the ARC.
+    caching: Caching,
+    /// Windows to wait for.
+    on_the_way: Vec<Arc<Landed>>,
+    /// It belongs to no sequence.
+    scattered: bool,
 }
 
 /// A range of a file and what is dirty in it.
@@ -126,15 +136,22 @@ impl Client {
             add(&self.stats.reads_ready, 1);
             return Answer::ok(ReadBuf::default());
         };
-        let (caching, on_the_way) = self.advise(&file, &span);
+        let Advised { caching, on_the_way, scattered } = self.advise(&file, &span);
         if let Some(buf) = self.read_ready(&file.inode, &span) {
             add(&self.stats.reads_ready, 1);
             add(&self.stats.record_hits, span.dirty.len() as u64);
             self.count_read(&buf);
+            if scattered {
+                self.note_scattered(&file.inode, offset, false);
+            }
             return Answer::ok(buf);
         }
         add(&self.stats.reads_pending, 1);
         file.stream.lock().waited();
+        let waits = scattered.then(|| {
+            self.note_scattered(&file.inode, offset, true);
+            self.options.clock.monotonic()
+        });
         let client = self.clone();
         Answer::pending(async move {
             {
@@ -146,6 +163,9 @@ impl Client {
             }
             let buf = client.read_waiting(&file.inode, offset, len as u64, caching).await?;
             client.count_read(&buf);
+            if let Some(since) = waits {
+                client.scattered.waited(client.options.clock.monotonic().saturating_sub(since));
+            }
             Ok(buf)
         })
     }
@@ -155,12 +175,8 @@ impl Client {
         job::charged(|job| job.read(buf.len as u64));
     }
 
-    /// Lets zfetch know of a read and does what it says. Gives how to treat the ARC, and the windows to wait for.
-    fn advise(
-        self: &Arc<Self>,
-        file: &Arc<OpenFile>,
-        span: &Span,
-    ) -> (Caching, Vec<Arc<crate::zfetch::Landed>>) {
+    /// Lets zfetch know of a read and does what it says.
+    fn advise(self: &Arc<Self>, file: &Arc<OpenFile>, span: &Span) -> Advised {
         let limits = self.limits(&file.inode);
         let (advice, on_the_way) = {
             let mut stream = file.stream.lock();
@@ -175,7 +191,7 @@ impl Client {
         for fetch in advice.fetch {
             self.prefetch(file, fetch, caching);
         }
-        (caching, on_the_way)
+        Advised { caching, on_the_way, scattered: advice.scattered }
     }
 
     /// What bounds a stream of this file now.

@@ -139,6 +139,8 @@ pub(crate) type Fetch = (u64, u64, Arc<Landed>);
 pub(crate) struct Advice {
     pub fetch: Vec<Fetch>,
     pub caching: Caching,
+    /// The read belongs to no sequence.
+    pub scattered: bool,
     pub let_go: LetGo,
 }
 
@@ -186,7 +188,8 @@ impl Stream {
             size if size > STREAMED_MIN && self.hits > 0 => Caching::Stream,
             _ => Caching::Keep,
         };
-        Advice { fetch, caching, let_go }
+        let scattered = self.hits == 0 && self.stride_hits < STRIDES_BELIEVED && !(first && offset == 0);
+        Advice { fetch, caching, scattered, let_go }
     }
 
     /// Whether a file of so many bytes was read from its start to its end.
@@ -392,7 +395,12 @@ impl Client {
     }
 
     /// Pointers whose records are neither dirty nor cached.
-    fn not_in_memory(&self, inode: &Inode, first: u64, ptrs: &[Option<BlockPtr>]) -> Vec<BlockPtr> {
+    pub(crate) fn not_in_memory(
+        &self,
+        inode: &Inode,
+        first: u64,
+        ptrs: &[Option<BlockPtr>],
+    ) -> Vec<BlockPtr> {
         let dirty: Vec<u64> = {
             let state = inode.state.lock();
             state.dirty.range(first..first + ptrs.len() as u64).map(|(r, _)| *r).collect()

@@ -210,6 +210,37 @@ async fn shuffled_files_are_there_before_they_are_opened() {
     }
 }
 
+/// Reads of 4 KiB all over a file, from a store that takes its time.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_read_all_over_is_in_memory_soon() {
+    for (read_us, fetched) in [((20_000, 20_000), true), ((500, 1000), false)] {
+        let behaviour = Behaviour { read_us, write_us: (1000, 2000), cache: 4096, ..large() };
+        let mut world = World::with(6, 128 << 10, behaviour, |options| options.prefetch_max = 256 << 20);
+        *world.mds.pending.lock() = 0.0;
+        let (_, handle) = world.create("index").await;
+        let size = 64 * MIB;
+        for at in (0..size).step_by(MIB) {
+            world.write(handle, at as u64, &pattern(9, at as u64, MIB)).await.unwrap();
+        }
+        world.client.shutdown(|_| {}).await.unwrap();
+        world.remount();
+        let (_, handle) = world.open("index").await;
+        let start = Instant::now();
+        for n in 0..300 {
+            let at = (n * 7919 + 13) * 4096 % size;
+            assert_eq!(world.read(handle, at as u64, 4096).await, pattern(9, at as u64, 4096));
+        }
+        let (took, stats) = (start.elapsed(), world.client.stats());
+        if fetched {
+            // One by one they take 6 s.
+            assert!(took < Duration::from_millis(1000), "{took:?}");
+            assert!(stats.prefetch_issued_bytes <= size as u64, "{stats:?}");
+        } else {
+            assert_eq!(stats.prefetch_issued_bytes, 0, "{stats:?}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_small_file_is_one_get() {
     let mut world = World::new(7, 4096, large());
