@@ -135,7 +135,7 @@ def existing(t):
         Wrong("pool name taken", ["pool", "create", "tank", c], "tank", "choose another"),
         Wrong("bucket in a pool", ["pool", "create", "second", c, b], "b02", "-f"),
         Wrong("adding a bucket of the pool", ["pool", "add", "tank", a], "b01", "already"),
-        Wrong("adding nothing", ["pool", "add", "tank"], "URLS", "usage: tarn pool add"),
+        Wrong("adding nothing", ["pool", "add", "tank"], "BUCKET", "usage: tarn pool add"),
         Wrong("adding what is not there", ["pool", "add", "tank", world.path("missing")], "missing", "mkdir"),
         Wrong("adding to no pool", ["pool", "add", "tnak", c], "tnak", "tarn pool list"),
         Wrong("import of what is here", ["pool", "import", "-d", a, "-d", b, "tank"], "tank", "already"),

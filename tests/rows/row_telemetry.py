@@ -91,6 +91,8 @@ def metrics(t):
     pool.mount("-o", f"metrics={port},jobid=comm.uid")
     names = work(pool)
     pool.host.tarn("umount", pool.mnt)
+    os.makedirs(t.world.path("nvme"))
+    pool.host.tarn("pool", "add", "--size", "64M", pool.name, "cache", t.world.path("nvme"))
     # Cold, in a new process: everything is fetched again, and counts from nothing.
     served_before_mount = server.served()
     pool.mount("-o", f"metrics={port},jobid=comm.uid")

@@ -1,5 +1,6 @@
 //! The pool's configuration as every label carries it.
 
+use crate::label::HostId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use tarn_base::{DatasetId, Epoch, PoolGuid, VdevGuid, VdevId};
@@ -45,6 +46,9 @@ pub struct PoolConfig {
     pub next_dataset: u32,
     pub vdevs: Vec<VdevConfig>,
     pub next_vdev: u16,
+    /// Cache vdevs, of all hosts. Nothing lies in them alone, so who does not know them may pass over them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheConfig>,
 }
 
 /// One top-level vdev; today always a single bucket.
@@ -54,6 +58,20 @@ pub struct VdevConfig {
     pub guid: VdevGuid,
     /// Where it was last seen.
     pub url: String,
+    /// Milliseconds since 1970.
+    pub added_ms: i64,
+}
+
+/// One cache vdev: a directory of one host, which is nothing to the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheConfig {
+    pub guid: u64,
+    /// Whose directory it is.
+    pub host: HostId,
+    /// Absolute, without symbolic links.
+    pub path: String,
+    /// Most bytes that it takes.
+    pub size: u64,
     /// Milliseconds since 1970.
     pub added_ms: i64,
 }
@@ -78,6 +96,11 @@ impl PoolConfig {
         let twice = ids.len() < self.vdevs.len() || guids.len() < self.vdevs.len();
         if ids.is_empty() || twice || ids.iter().any(|id| id.0 >= self.next_vdev) {
             return Some("its list of vdevs contradicts itself".into());
+        }
+        let caches: HashSet<_> = self.caches.iter().map(|cache| cache.guid).collect();
+        let sound = |cache: &CacheConfig| cache.path.starts_with('/') && cache.size < COUNT_MAX;
+        if caches.len() < self.caches.len() || !self.caches.iter().all(sound) {
+            return Some("its list of caches contradicts itself".into());
         }
         let mut names = HashSet::new();
         let mut numbers = HashSet::new();
@@ -168,11 +191,26 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
+    fn cache(guid: u64, path: &str) -> CacheConfig {
+        let host = HostId { id: 1, name: "a".into() };
+        CacheConfig { guid, host, path: path.into(), size: 1 << 30, added_ms: 0 }
+    }
+
+    #[test]
+    fn caches_are_written_where_there_are_any_and_older_programs_see_none() {
+        let mut changed = config();
+        assert!(!serde_json::to_string(&changed).unwrap().contains("caches"));
+        changed.caches = vec![cache(1, "/a"), cache(2, "/a")];
+        assert_eq!(changed.problem(), None);
+        let text = serde_json::to_string(&changed).unwrap();
+        assert_eq!(serde_json::from_str::<PoolConfig>(&text).unwrap(), changed);
+    }
+
     #[test]
     fn a_configuration_that_cannot_be_is_refused() {
         assert_eq!(config().problem(), None);
         type Change = fn(&mut PoolConfig);
-        let wrong: [(&str, Change); 12] = [
+        let wrong: [(&str, Change); 14] = [
             ("name", |c| c.name = "../tank".into()),
             ("epoch", |c| c.epoch = Epoch(u64::MAX)),
             ("generation", |c| c.generation = u64::MAX),
@@ -184,6 +222,8 @@ mod tests {
             ("tank", |c| c.datasets[1].name = "tank".into()),
             ("number", |c| c.next_dataset = 2),
             ("no vdev", |c| c.datasets[1].metadata_vdevs = vec![VdevGuid(9)]),
+            ("caches", |c| c.caches = vec![cache(1, "nvme")]),
+            ("caches", |c| c.caches = vec![cache(1, "/a"), cache(1, "/b")]),
             ("larger", |c| c.datasets[1].stored = BTreeMap::from([(VdevId(0), u64::MAX)])),
         ];
         for (word, change) in wrong {

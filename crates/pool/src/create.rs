@@ -138,6 +138,7 @@ impl Pool {
         let config = PoolConfig { generation, epoch: self.gate.epoch(), ..(*self.config()).clone() };
         let vdevs = self.vdevs();
         self.write_labels(&config, LabelState::Destroyed, &vdevs, vdevs.len()).await?;
+        self.destroy_caches().await;
         try_join_all(vdevs.iter().map(|vdev| clear(vdev))).await?;
         host::forget(&vdevs);
         self.gate.release().await?;
@@ -383,6 +384,7 @@ fn first_config(spec: &CreateSpec, vdevs: &[Arc<Vdev>]) -> PoolConfig {
         next_dataset: 2,
         vdevs: vdev_configs(vdevs).collect(),
         next_vdev: vdevs.len() as u16,
+        caches: Vec::new(),
     }
 }
 

@@ -207,6 +207,7 @@ impl Pool {
     pub fn invitation(&self, dataset: DatasetId, properties: &BTreeMap<String, String>) -> Result<Vec<u8>> {
         let mut config = (*self.config()).clone();
         config.datasets.retain(|row| row.id == dataset);
+        config.caches.clear();
         config.datasets.iter_mut().for_each(|row| row.properties = properties.clone());
         serde_json::to_vec(&config).map_err(|e| usage(format!("the pool cannot be described: {e}")))
     }

@@ -92,12 +92,14 @@ impl Pool {
             PoolConfig { generation: *generation, epoch: self.gate.epoch(), ..(*self.config()).clone() };
         let vdevs = self.vdevs();
         self.write_labels(&config, LabelState::Exported, &vdevs, vdevs.len().min(2)).await?;
+        self.close_caches().await;
         point::pass(Point::ExportLabelled);
         self.gate.release().await
     }
 
     /// Lets go of the pool for now: it stays this host's, and the next process of this host may open it.
     pub async fn release(&self) -> Result<()> {
+        self.close_caches().await;
         let synced = match self.gate.pass() {
             Ok(()) => self.sync().await,
             // What a holder who was taken over has not synced is nobody's any more.

@@ -8,7 +8,7 @@
 //! - `guest`: the pool as a client of its host sees it.
 //! - `vdev`, `outage`, `space`, `alloc`: the buckets in use, what happens when one fails, their room, and which takes
 //!   the next segment.
-//! - [`segment`]: how records are packed; `compress`, [`checksum`]: how each is stored; `read`, `arc`: how it
+//! - [`segment`]: how records are packed; `compress`, [`checksum`]: how each is stored; `read`, `arc`, `l2arc`: how it
 //!   comes back.
 //! - `metadata`: two copies of every metadata object behind `object_store`'s interface.
 //! - `uploads`: ending what a crash left half uploaded.
@@ -29,6 +29,7 @@ mod error;
 mod guest;
 mod history;
 mod import;
+mod l2arc;
 mod label;
 mod memory;
 mod metadata;
@@ -51,7 +52,7 @@ mod vdev;
 #[cfg(test)]
 mod tests;
 
-pub use config::{DatasetConfig, PoolConfig, VdevConfig, name_problem};
+pub use config::{CacheConfig, DatasetConfig, PoolConfig, VdevConfig, name_problem};
 pub use create::CreateSpec;
 pub use damage::DamageRecord;
 pub(crate) use error::usage;
@@ -59,6 +60,7 @@ pub use error::{Error, Result};
 pub use guest::{Far, FarError, Reach};
 pub use history::HistoryEntry;
 pub use import::{FoundPool, ImportOptions};
+pub use l2arc::{CacheState, CacheStatus};
 pub use label::{HostId, LABEL_VERSION};
 pub use memory::MemoryUse;
 pub use offload::offload;

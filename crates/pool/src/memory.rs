@@ -4,6 +4,7 @@
 //! count them. Each fetch therefore takes its bytes from one purse, and waits while that is empty. Nobody who holds a
 //! part of the purse waits for somebody else's fetch, so the wait has an end.
 
+use crate::Pool;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -68,6 +69,35 @@ impl Reading {
     pub fn usage(&self) -> (u64, u64) {
         let free = self.pages.available_permits() as u64;
         ((self.most - free.min(self.most)) * PAGE, self.most * PAGE)
+    }
+}
+
+impl Pool {
+    /// Memory for records, by what it is used for.
+    pub fn memory(&self) -> MemoryUse {
+        let (reading, reading_max) = self.reading.usage();
+        let (arc, arc_max) = self.arc.usage();
+        let (streams, streams_max) = self.arc.streams();
+        MemoryUse {
+            arc,
+            arc_max,
+            streams,
+            streams_max,
+            reading,
+            reading_max,
+            idle: tarn_bucket::buffer::idle_bytes() as u64,
+            idle_max: tarn_bucket::buffer::idle_limit() as u64,
+        }
+    }
+
+    /// From now on the ARC has at most so many bytes, and never more than its part of the memory; 0: it keeps nothing.
+    pub fn limit_arc(&self, bytes: u64) {
+        self.arc.limit_to(bytes);
+    }
+
+    /// Bytes of the ARC that streams have for themselves.
+    pub fn arc_for_streams(&self) -> u64 {
+        self.arc.for_streams()
     }
 }
 

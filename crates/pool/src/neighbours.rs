@@ -5,10 +5,10 @@
 //! A guess has a price, so it is checked: as long as less than a part of what was fetched on a guess was wanted
 //! afterwards, it takes more evidence to guess again.
 
-use crate::Pool;
 use crate::read::{Form, unpack};
 use crate::segment::{SegmentTrailer, segment_key};
 use crate::vdev::get_whole;
+use crate::{Caching, Pool};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -149,13 +149,17 @@ impl Pool {
         self.neighbours.fetched(body.len() as u64);
         let (pool, wanted) = (self.clone(), members.to_vec());
         let unpacked = crate::offload(move || {
-            pool.take_in(segment, &body, &wanted);
-            wanted.iter().map(|ptr| part(&body, ptr)).collect()
+            let mut right = pool.take_in(segment, &body, &wanted);
+            let found: Vec<Option<Bytes>> = wanted.iter().map(|ptr| part(&body, ptr)).collect();
+            right.extend(wanted.iter().zip(&found).filter(|(_, bytes)| bytes.is_some()).map(|(ptr, _)| *ptr));
+            pool.l2arc.offer(Caching::Together, segment, &body, 0, &right);
+            found
         });
         unpacked.await.unwrap_or_else(|_| none())
     }
 
-    fn take_in(&self, segment: SegmentId, body: &Bytes, wanted: &[BlockPtr]) {
+    /// Gives the neighbours that were right.
+    fn take_in(&self, segment: SegmentId, body: &Bytes, wanted: &[BlockPtr]) -> Vec<BlockPtr> {
         let entries = SegmentTrailer::of(segment, self.guid, body, body.len() as u64).and_then(|trailer| {
             let range = trailer.directory_range();
             trailer.directory(&body[range.start as usize..range.end as usize])
@@ -163,8 +167,12 @@ impl Pool {
         let entries = match entries {
             Ok(entries) => entries,
             // Whoever really wants a record of it reports what is wrong with that.
-            Err(problem) => return tracing::warn!(%segment, problem, "cannot use the segment's directory"),
+            Err(problem) => {
+                tracing::warn!(%segment, problem, "cannot use the segment's directory");
+                return Vec::new();
+            }
         };
+        let mut right = Vec::new();
         for entry in entries {
             let ptr = entry.ptr;
             // The directory is believed only so far: nobody's record is longer.
@@ -173,8 +181,10 @@ impl Pool {
                 && let Some(bytes) = part(body, &ptr)
             {
                 self.arc.insert_neighbour(&ptr, &bytes, ptr.compression != Compression::Off);
+                right.push(ptr);
             }
         }
+        right
     }
 }
 

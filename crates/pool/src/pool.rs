@@ -5,8 +5,9 @@ use crate::arc::RecordCache;
 use crate::authority::Gate;
 use crate::config::{DatasetConfig, PoolConfig};
 use crate::damage::{DamageLog, DamageRecord};
+use crate::l2arc::L2arc;
 use crate::label::{self, Features, HostId, Label, LabelState};
-use crate::memory::{MemoryUse, Reading, Shares};
+use crate::memory::{Reading, Shares};
 use crate::metadata::MetadataStore;
 use crate::neighbours::Neighbours;
 use crate::outage::Side;
@@ -70,6 +71,7 @@ pub struct Pool {
     vdevs: RwLock<Arc<Vec<Arc<Vdev>>>>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) arc: RecordCache,
+    pub(crate) l2arc: L2arc,
     pub(crate) reading: Reading,
     pub(crate) neighbours: Arc<Neighbours>,
     pub(crate) damage: Arc<DamageLog>,
@@ -105,6 +107,7 @@ impl Pool {
         let shares = Shares::of(parts.memory);
         tarn_bucket::buffer::set_idle_limit(shares.idle as usize);
         let pool = Arc::new(Pool {
+            l2arc: L2arc::new(&parts.host, &parts.config, shares.reading),
             guid: parts.config.guid,
             host: parts.host,
             held_since_ms: parts.held_since_ms,
@@ -606,23 +609,6 @@ impl Pool {
         .await
     }
 
-    /// Memory for records, by what it is used for.
-    pub fn memory(&self) -> MemoryUse {
-        let (reading, reading_max) = self.reading.usage();
-        let (arc, arc_max) = self.arc.usage();
-        let (streams, streams_max) = self.arc.streams();
-        MemoryUse {
-            arc,
-            arc_max,
-            streams,
-            streams_max,
-            reading,
-            reading_max,
-            idle: tarn_bucket::buffer::idle_bytes() as u64,
-            idle_max: tarn_bucket::buffer::idle_limit() as u64,
-        }
-    }
-
     /// Has buffers for segments ready before anybody streams, where streams have memory at all. Takes some tenths of a
     /// second of a thread of its own.
     pub fn warm_up(&self) {
@@ -632,16 +618,6 @@ impl Pool {
         if self.arc.for_streams() > 0 {
             self.runtime.spawn_blocking(move || tarn_bucket::buffer::warm(len));
         }
-    }
-
-    /// From now on the ARC has at most so many bytes, and never more than its part of the memory; 0: it keeps nothing.
-    pub fn limit_arc(&self, bytes: u64) {
-        self.arc.limit_to(bytes);
-    }
-
-    /// Bytes of the ARC that streams have for themselves.
-    pub fn arc_for_streams(&self) -> u64 {
-        self.arc.for_streams()
     }
 
     /// Remembers damage for `status -v`: whoever knows whose record it was tells.
@@ -685,6 +661,7 @@ impl Pool {
     pub fn clear_errors(&self) {
         self.damage.clear();
         self.vdevs().iter().for_each(|vdev| vdev.clear_errors());
+        self.l2arc.clear_errors();
     }
 
     /// A pool property's value, set, default or computed; `None` when there is no such property.
@@ -777,6 +754,8 @@ impl Pool {
             }
         }
         self.apply_failmode(&self.property("failmode").unwrap_or_default());
+        let rate = self.property("l2arc_write_max").and_then(|v| parse_size(&v));
+        self.l2arc.heed(&self.property("secondarycache").unwrap_or_default(), rate);
     }
 
     fn apply_failmode(&self, value: &str) {

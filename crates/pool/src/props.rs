@@ -75,12 +75,28 @@ pub const PROPERTIES: &[PropertyInfo] = &[
         valid: |v| v == "wait" || v == "continue",
     },
     PropertyInfo {
+        name: "l2arc_write_max",
+        default: Some("256M"),
+        editable: Editable::Always,
+        values: "1M to 64G",
+        help: "bytes that are written to each cache a second at most",
+        valid: |v| parse_size(v).is_some_and(|n| (1 << 20..=64 << 30).contains(&n)),
+    },
+    PropertyInfo {
         name: "rewind",
         default: Some("10m"),
         editable: Editable::Always,
         values: "0 to 30d",
         help: "how long freed segments are kept, so that the pool can go back to an earlier moment",
         valid: |v| parse_duration(v).is_some_and(|d| d.as_secs() <= 30 * 86_400),
+    },
+    PropertyInfo {
+        name: "secondarycache",
+        default: Some("nostreams"),
+        editable: Editable::Always,
+        values: "all | nostreams | none",
+        help: "which records that were fetched go into caches: all, all but those of streams, or none",
+        valid: |v| ["all", "nostreams", "none"].contains(&v),
     },
     PropertyInfo {
         name: "segment_size",
@@ -147,6 +163,8 @@ mod tests {
             ("deadline", "0"),
             ("failmode", "panic"),
             ("segment_size", "4"),
+            ("secondarycache", "metadata"),
+            ("l2arc_write_max", "0"),
             ("guid", "5"),
             ("x", ""),
         ] {

@@ -97,6 +97,21 @@ pub(crate) fn unpack(ptr: &BlockPtr, stored: Bytes, form: Form) -> Option<Bytes>
     }
 }
 
+/// [`unpack`], off the threads that do I/O where it takes long.
+pub(crate) async fn unpack_here(ptr: &BlockPtr, stored: Bytes, form: Form) -> Option<Bytes> {
+    if cost_us(ptr, form) <= INLINE_US {
+        return unpack(ptr, stored, form);
+    }
+    let ptr = *ptr;
+    crate::offload(move || unpack(&ptr, stored, form)).await.ok().flatten()
+}
+
+/// The bytes of a segment in which records lie that are in the order of their offsets.
+pub(crate) fn run_range(members: &[BlockPtr]) -> Range<u32> {
+    let start = members.first().map_or(0, |ptr| ptr.offset);
+    start..members.iter().map(|ptr| ptr.end()).max().unwrap_or(start)
+}
+
 /// Roughly how long [`unpack`] takes, in microseconds.
 fn cost_us(ptr: &BlockPtr, form: Form) -> u64 {
     let hash = match ptr.checksum {
@@ -199,8 +214,22 @@ impl Pool {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Records that lie together, by one GET, into the ARC.
+    /// Records that lie together, in the order of their offsets, into the ARC.
     async fn fetch_members(
+        self: &Arc<Self>,
+        segment: SegmentId,
+        range: Range<u32>,
+        members: &[BlockPtr],
+        caching: Caching,
+    ) -> Vec<Result<Bytes>> {
+        if self.l2arc.concerns(caching) {
+            return self.fetch_with_caches(segment, members, caching).await;
+        }
+        self.fetch_by_get(segment, range, members, caching).await
+    }
+
+    /// Records that lie together, by one GET, into the ARC.
+    pub(crate) async fn fetch_by_get(
         self: &Arc<Self>,
         segment: SegmentId,
         range: Range<u32>,
@@ -213,7 +242,7 @@ impl Pool {
         let single = members.len() == 1 && guessed.is_none();
         let results = match guessed {
             Some(found) => found.into_iter().map(Ok).collect(),
-            None => self.fetch_run(segment, range, members, Form::Logical).await,
+            None => self.fetch_run(segment, range, members, Form::Logical, caching).await,
         };
         for (ptr, result) in members.iter().zip(&results) {
             if let Ok(bytes) = result {
@@ -228,7 +257,8 @@ impl Pool {
         ptrs.iter().try_for_each(readable)?;
         let fetches = runs(ptrs, 0..ptrs.len()).into_iter().map(|run| async move {
             let members: Vec<BlockPtr> = run.members.iter().map(|&i| ptrs[i]).collect();
-            let results = self.fetch_run(run.segment, run.start..run.end, &members, Form::Stored).await;
+            let range = run.start..run.end;
+            let results = self.fetch_run(run.segment, range, &members, Form::Stored, Caching::Bypass).await;
             (run.members, results)
         });
         let mut found = vec![Bytes::new(); ptrs.len()];
@@ -240,13 +270,14 @@ impl Pool {
         Ok(found)
     }
 
-    /// One GET, and what each record in it turns out to be.
+    /// One GET, and what each record in it turns out to be. Those that are right are offered to the caches.
     async fn fetch_run(
         &self,
         segment: SegmentId,
         range: Range<u32>,
         members: &[BlockPtr],
         form: Form,
+        caching: Caching,
     ) -> Vec<Result<Bytes>> {
         let fail = |error: Error| members.iter().map(|_| Err(error.clone())).collect();
         let vdev = match self.vdev(segment.grant.vdev) {
@@ -267,10 +298,14 @@ impl Pool {
                 false => vdev.bucket.get(&key, wanted.clone()).await,
             }
         };
+        let mut fetched = None;
         let (body, _room) = match self.carried_part(segment, &wanted) {
             Some(body) => (body, None),
             None => match vdev.reading_in(&self.reading, room, get).await {
-                Ok(got) => got,
+                Ok((body, room)) => {
+                    fetched = self.l2arc.concerns(caching).then(|| body.clone());
+                    (body, room)
+                }
                 Err(error) => return fail(self.fetch_failed(&vdev, segment, error)),
             },
         };
@@ -290,6 +325,11 @@ impl Pool {
             let count = members.len();
             crate::offload(move || work(&members)).await.unwrap_or_else(|_| vec![None; count])
         };
+        if let Some(body) = fetched {
+            let right = members.iter().zip(&unpacked).filter(|(_, bytes)| bytes.is_some());
+            let right: Vec<BlockPtr> = right.map(|(ptr, _)| *ptr).collect();
+            self.l2arc.offer(caching, segment, &body, start, &right);
+        }
         let mut results = Vec::with_capacity(members.len());
         for (ptr, bytes) in members.iter().zip(unpacked) {
             results.push(match bytes {

@@ -1,6 +1,7 @@
 //! How the pool does, in zpool's words.
 
 use crate::damage::DamageRecord;
+use crate::l2arc::CacheStatus;
 use crate::pool::Space;
 use crate::text::format_time;
 use crate::vdev::{Vdev, VdevState};
@@ -128,6 +129,12 @@ pub struct PoolStatus {
     pub free: u64,
     pub allocated: u64,
     pub vdevs: Vec<VdevStatus>,
+    /// This host's.
+    #[serde(default)]
+    pub caches: Vec<CacheStatus>,
+    /// Records that were neither in the ARC nor in a cache, where there is one.
+    #[serde(default)]
+    pub cache_misses: u64,
     /// What was found damaged, a line each.
     pub errors: Vec<String>,
 }
@@ -222,12 +229,15 @@ impl Pool {
             free: space.free,
             allocated: vdevs.iter().map(|v| v.allocated()).sum(),
             vdevs: vdevs.iter().map(vdev_status).collect(),
+            caches: self.l2arc.status(),
+            cache_misses: self.l2arc.misses(),
             errors: damage.iter().map(error_line).collect(),
         }
     }
 
     /// Asks every vdev whether it answers, so that the status is of now. Takes a few seconds at most.
     pub async fn probe(&self) -> Result<()> {
+        self.probe_caches().await;
         let vdevs = self.vdevs();
         let heads = vdevs.iter().map(|vdev| async move {
             match tokio::time::timeout(PROBE_LIMIT, vdev.head_hasty(crate::label::KEY)).await {

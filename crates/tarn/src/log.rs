@@ -8,7 +8,8 @@ use tracing_subscriber::EnvFilter;
 pub fn begin(verb: &Verb) {
     let serves = verb.serves();
     let default = if serves {
-        "info,slatedb=warn,object_store=warn"
+        // What becomes of caches is told where it is known which one it is.
+        "info,slatedb=warn,object_store=warn,foyer=off"
     } else {
         "error,slatedb=off,rustls_platform_verifier=off"
     };

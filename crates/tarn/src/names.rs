@@ -70,6 +70,25 @@ pub fn urls(texts: &[String]) -> Result<Vec<String>> {
     texts.iter().map(|text| url(text)).collect()
 }
 
+/// A directory's path as the pool knows it: absolute and, where it is there, without symbolic links.
+pub fn directory(text: &str) -> Result<String> {
+    let path = std::path::absolute(text).with_context(|| text.to_string())?;
+    let path = path.canonicalize().unwrap_or(path);
+    path.into_os_string().into_string().map_err(|_| usage(format!("'{text}': the path is not UTF-8")))
+}
+
+/// What follows the word `cache` in a list of vdevs, as zpool has it, is a list of caches: gives both lists.
+pub fn split_caches(words: &[String]) -> Result<(&[String], &[String])> {
+    let Some(at) = words.iter().position(|word| word == "cache") else { return Ok((words, &[])) };
+    let (vdevs, caches) = (&words[..at], &words[at + 1..]);
+    if caches.is_empty() || caches.iter().any(|word| word == "cache") {
+        return Err(usage(
+            "after 'cache' come directories (a bucket in a directory of that name is ./cache)",
+        ));
+    }
+    Ok((vdevs, caches))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +109,20 @@ mod tests {
     fn descent_goes_by_whole_names() {
         assert!(is_within("tank/a/b", "tank/a") && is_within("tank/a", "tank/a"));
         assert!(!is_within("tank/ab", "tank/a"));
+    }
+
+    #[test]
+    fn caches_follow_their_word() {
+        let words = |text: &str| text.split(' ').map(String::from).collect::<Vec<_>>();
+        let split = |text: &str| {
+            let words = words(text);
+            split_caches(&words).map(|(vdevs, caches)| (vdevs.join(" "), caches.join(" "))).ok()
+        };
+        let pair = |a: &str, b: &str| Some((a.to_string(), b.to_string()));
+        assert_eq!(split("/a ./cache"), pair("/a ./cache", ""));
+        assert_eq!(split("/a cache /b /c"), pair("/a", "/b /c"));
+        assert_eq!(split("cache /b"), pair("", "/b"));
+        assert_eq!((split("/a cache"), split("cache /b cache /c")), (None, None));
     }
 
     #[test]

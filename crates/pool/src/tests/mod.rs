@@ -3,5 +3,6 @@
 mod admin;
 mod authority;
 mod data;
+mod l2arc;
 mod outage;
 pub(crate) mod world;

@@ -56,6 +56,16 @@ pub enum Request {
         urls: Vec<String>,
         force: bool,
     },
+    /// Makes directories cache vdevs of `size` bytes each; by default of what is natural there.
+    AddCaches {
+        dirs: Vec<String>,
+        size: Option<u64>,
+        force: bool,
+    },
+    /// Takes cache vdevs away, by their directories or guids.
+    RemoveVdevs {
+        names: Vec<String>,
+    },
     SetPool {
         properties: BTreeMap<String, String>,
     },

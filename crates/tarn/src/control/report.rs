@@ -24,6 +24,9 @@ pub struct PoolReport {
     /// Milliseconds since the node opened the pool: counters count from there.
     pub open_ms: u64,
     pub vdevs: Vec<VdevReport>,
+    /// This host's cache vdevs: reads are records that they had, writes those that were written to them.
+    #[serde(default)]
+    pub caches: Vec<VdevReport>,
     /// Files or objects with damage that no copy could heal.
     pub errors: Vec<String>,
 }

@@ -138,6 +138,9 @@ impl Node {
         let (pool, name, server) = match origin {
             Origin::Own(known) => {
                 let pool = wiring::open_pool(&known, host(state)?, &settings.memory).await?;
+                if settings.daemon {
+                    pool.start_caches().await;
+                }
                 let name = pool.config().name.clone();
                 (pool, name, None)
             }
@@ -185,6 +188,8 @@ impl Node {
         if matches!(
             call.request,
             Request::AddVdevs { .. }
+                | Request::AddCaches { .. }
+                | Request::RemoveVdevs { .. }
                 | Request::SetPool { .. }
                 | Request::Create { .. }
                 | Request::Destroy { dry_run: false, .. }
@@ -221,6 +226,8 @@ impl Node {
             Request::Mounts => Ok(Reply::Mounts(self.mount_reports())),
             Request::Stats => Ok(Reply::Stats(Box::new(self.sample()))),
             Request::AddVdevs { urls, force } => self.add_vdevs(urls, force).await,
+            Request::AddCaches { dirs, size, force } => self.add_caches(dirs, size, force).await,
+            Request::RemoveVdevs { names } => self.remove_vdevs(names).await,
             Request::SetPool { properties } => self.set_pool(properties).await,
             Request::ClearErrors => self.clear_errors(),
             Request::Export { force } => self.export(force, call, uid, sink).await,

@@ -47,6 +47,27 @@ impl Node {
         Ok(Reply::Added { cautions })
     }
 
+    pub(super) async fn add_caches(
+        &self,
+        dirs: Vec<String>,
+        size: Option<u64>,
+        force: bool,
+    ) -> Result<Reply> {
+        let _admin = self.admin.lock().await;
+        self.check_serving()?;
+        let added = wiring::add_caches(&self.pool, &dirs, size, force).await;
+        added.with_context(|| format!("cannot add to '{}'", self.name))?;
+        Ok(Reply::Ok)
+    }
+
+    pub(super) async fn remove_vdevs(&self, names: Vec<String>) -> Result<Reply> {
+        let _admin = self.admin.lock().await;
+        self.check_serving()?;
+        let removed = wiring::remove_caches(&self.pool, &names).await;
+        removed.with_context(|| format!("cannot remove from '{}'", self.name))?;
+        Ok(Reply::Ok)
+    }
+
     pub(super) async fn set_pool(&self, properties: BTreeMap<String, String>) -> Result<Reply> {
         let _admin = self.admin.lock().await;
         self.check_serving()?;

@@ -120,6 +120,7 @@ impl Collector for Exposed {
         queues(&mut page, sample)?;
         charges(&mut page, sample)?;
         arc(&mut page, sample)?;
+        caches(&mut page, sample)?;
         client(&mut page, sample)?;
         txg(&mut page, sample)?;
         datasets(&mut page, sample)?;
@@ -305,6 +306,48 @@ fn arc(page: &mut Page, sample: &Sample) -> Result<(), Error> {
     page.counter("prefetch_used", BYTES, "Of these, what readers came to", used)?;
     let unused = by_dataset(sample, |d| d.client.prefetch_unused_bytes);
     page.counter("prefetch_unused", BYTES, "Of these, what was given up untouched", unused)
+}
+
+/// Values of each cache vdev.
+fn by_cache(sample: &Sample, value: impl Fn(&tarn_pool::CacheStatus) -> Rows<u64>) -> Rows<u64> {
+    let rows = sample.pool.caches.iter().flat_map(|cache| {
+        let own = |(labels, value): (Labels, u64)| {
+            (std::iter::once(("cache", cache.path.clone())).chain(labels).collect(), value)
+        };
+        value(cache).into_iter().map(own).collect::<Vec<_>>()
+    });
+    rows.collect()
+}
+
+fn caches(page: &mut Page, sample: &Sample) -> Result<(), Error> {
+    let states = by_cache(sample, |cache| {
+        let now = cache.state.to_string();
+        let all = ["ONLINE", "UNAVAIL", "FAULTED"].into_iter();
+        all.map(|state| (vec![("state", state.to_string())], u64::from(now == state))).collect()
+    });
+    page.gauge("cache_state", None, "1 for the state that the cache is in", states)?;
+    page.gauge("cache_size", BYTES, "Most that it takes", by_cache(sample, |cache| one(cache.size)))?;
+    page.gauge("cache_used", BYTES, "What it takes on its file system", by_cache(sample, |c| one(c.used)))?;
+    page.counter("cache_hits", None, "Records that it had", by_cache(sample, |cache| one(cache.hits)))?;
+    let misses = sample.pool.caches.first().map_or_else(Vec::new, |_| one(sample.pool.cache_misses));
+    page.counter("cache_misses", None, "Records that neither the ARC nor a cache had", misses)?;
+    page.counter(
+        "cache_read",
+        BYTES,
+        "Stored bytes of records that it had",
+        by_cache(sample, |c| one(c.read_bytes)),
+    )?;
+    page.counter("cache_writes", None, "Records written to it", by_cache(sample, |cache| one(cache.writes)))?;
+    let written = by_cache(sample, |cache| one(cache.write_bytes));
+    page.counter("cache_written", BYTES, "Their stored bytes", written)?;
+    let dropped = by_cache(sample, |cache| one(cache.dropped_bytes));
+    page.counter("cache_dropped", BYTES, "Bytes not written to it, for it could not keep up", dropped)?;
+    let errors = by_cache(sample, |cache| {
+        let counts =
+            [("read", cache.read_errors), ("write", cache.write_errors), ("checksum", cache.checksum_errors)];
+        counts.map(|(kind, count)| (vec![("type", kind.to_string())], count)).into()
+    });
+    page.counter("cache_errors", None, "The errors of tarn pool status", errors)
 }
 
 fn client(page: &mut Page, sample: &Sample) -> Result<(), Error> {

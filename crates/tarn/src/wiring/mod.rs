@@ -9,8 +9,8 @@ mod pool;
 pub use dataset::{Budget, Checking, Dataset, destroy_dataset};
 pub use fuse::{DoorSettings, FuseMount, Leave, mount};
 pub use pool::{
-    Created, Found, Importable, add_vdevs, create_pool, destroy_pool, export, history, import, log_history,
-    open_pool, pool_memory, release, report, scan, set_property, urls,
+    Created, Found, Importable, add_caches, add_vdevs, create_pool, destroy_pool, export, history, import,
+    log_history, open_pool, pool_memory, release, remove_caches, report, scan, set_property, urls,
 };
 
 use tarn_base::{Clock, SystemClock};

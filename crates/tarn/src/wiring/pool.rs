@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use tarn_base::{HistogramStats, PoolGuid};
 use tarn_bucket::{Operation, StatsSnapshot};
-use tarn_pool::{CreateSpec, Error, FoundPool, HostId, ImportOptions, Pool, VdevStatus};
+use tarn_pool::{CacheStatus, CreateSpec, Error, FoundPool, HostId, ImportOptions, Pool, VdevStatus};
 
 /// Bytes of the ARC while a command only creates or imports.
 const SMALL_ARC: u64 = 64 << 20;
@@ -142,6 +142,16 @@ pub async fn add_vdevs(pool: &Pool, urls: &[String], force: bool) -> Result<Vec<
     Ok(pool.cautions(&added).await)
 }
 
+/// Makes directories cache vdevs.
+pub async fn add_caches(pool: &Pool, dirs: &[String], size: Option<u64>, force: bool) -> Result<()> {
+    pool.add_caches(dirs, size, force).await.map_err(told)
+}
+
+/// Takes cache vdevs away.
+pub async fn remove_caches(pool: &Pool, names: &[String]) -> Result<()> {
+    pool.remove_caches(names).await.map_err(told)
+}
+
 pub async fn set_property(pool: &Pool, name: &str, value: &str) -> Result<()> {
     pool.set_property(name, value).await.map_err(told)
 }
@@ -205,6 +215,7 @@ pub async fn report(pool: &Pool, open_ms: u64) -> Result<PoolReport> {
         properties: pool.properties().into_iter().map(property).collect(),
         open_ms,
         vdevs: status.vdevs.iter().map(vdev).collect(),
+        caches: status.caches.iter().map(cache).collect(),
         errors: status.errors,
     })
 }
@@ -238,6 +249,26 @@ fn vdev(status: &VdevStatus) -> VdevReport {
         read: operations(READS),
         write: operations(WRITES),
         queues: CLASSES.map(|kinds| status.stats.as_ref().map(|s| queue(s, kinds)).unwrap_or_default()),
+    }
+}
+
+fn cache(status: &CacheStatus) -> VdevReport {
+    let io = |operations, bytes| IoReport { operations, bytes, ..IoReport::default() };
+    VdevReport {
+        name: status.path.clone(),
+        guid: status.guid,
+        url: status.path.clone(),
+        state: status.state.to_string(),
+        problem: status.problem.clone(),
+        size: Some(status.size),
+        allocated: status.used,
+        free: Some(status.size.saturating_sub(status.used)),
+        read_errors: status.read_errors,
+        write_errors: status.write_errors,
+        checksum_errors: status.checksum_errors,
+        read: io(status.hits, status.read_bytes),
+        write: io(status.writes, status.write_bytes),
+        ..VdevReport::default()
     }
 }
 

@@ -1,4 +1,5 @@
 use crate::context::Context;
+use crate::error::usage;
 use crate::node::host;
 use crate::state::KnownPool;
 use crate::wiring::{self, Created};
@@ -36,7 +37,11 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         names::check_pool(&self.name)?;
-        let urls = names::urls(&self.urls)?;
+        let (urls, caches) = names::split_caches(&self.urls)?;
+        if !caches.is_empty() {
+            return Err(usage("make the pool first, then 'tarn pool add POOL cache DIR'"));
+        }
+        let urls = names::urls(urls)?;
         let properties = properties::pool_assignments(&self.pool_properties)?;
         let root_properties = properties::assignments(&self.root_properties)?;
         if context.state.pools()?.iter().any(|p| p.name == self.name && !p.exported) {

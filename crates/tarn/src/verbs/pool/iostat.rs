@@ -88,6 +88,19 @@ impl Args {
                 let room = (vdev.allocated, vdev.free);
                 rows.push(self.row(&format!("  {}", vdev.name), vdev, seconds, room));
             }
+            if self.vdevs && !counters.caches.is_empty() {
+                // As zpool has it; for scripts the caches alone.
+                if !self.json && !self.scripted {
+                    let blank = self.heads().len() - 1;
+                    rows.push(
+                        [Cell::text("cache")].into_iter().chain((0..blank).map(|_| Cell::None)).collect(),
+                    );
+                }
+                for cache in &counters.caches {
+                    let room = (cache.allocated, cache.free);
+                    rows.push(self.row(&format!("  {}", cache.name), cache, seconds, room));
+                }
+            }
         }
         context.print(&self.render(&rows)?);
         Ok(())
@@ -231,8 +244,9 @@ fn difference(now: &PoolReport, before: &PoolReport) -> PoolReport {
     if now.open_ms < before.open_ms {
         return out;
     }
-    for vdev in &mut out.vdevs {
-        if let Some(old) = before.vdevs.iter().find(|v| v.guid == vdev.guid) {
+    let known = || before.vdevs.iter().chain(&before.caches);
+    for vdev in out.vdevs.iter_mut().chain(&mut out.caches) {
+        if let Some(old) = known().find(|v| v.guid == vdev.guid) {
             for (new, old) in [(&mut vdev.read, &old.read), (&mut vdev.write, &old.write)] {
                 new.operations = new.operations.saturating_sub(old.operations);
                 new.bytes = new.bytes.saturating_sub(old.bytes);
@@ -288,6 +302,7 @@ mod tests {
             properties: vec![],
             open_ms,
             vdevs,
+            caches: vec![],
             errors: vec![],
         }
     }

@@ -48,7 +48,8 @@ impl Args {
             match context.pool_report(pool) {
                 Ok(report) => {
                     table.row(columns.iter().map(|c| pool_cell(&report, c)).collect());
-                    for vdev in report.vdevs.iter().filter(|_| self.vdevs) {
+                    // Caches as zpool shows them, below the vdevs that they stand before.
+                    for vdev in report.vdevs.iter().chain(&report.caches).filter(|_| self.vdevs) {
                         table.row(columns.iter().map(|c| vdev_cell(vdev, c, self.long)).collect());
                     }
                 }

@@ -10,6 +10,7 @@ pub mod history;
 pub mod import;
 pub mod iostat;
 pub mod list;
+pub mod remove;
 pub mod set;
 pub mod status;
 
@@ -21,6 +22,7 @@ use clap::Subcommand;
 pub enum Verb {
     Create(create::Args),
     Add(add::Args),
+    Remove(remove::Args),
     List(list::Args),
     Status(status::Args),
     Iostat(iostat::Args),
@@ -38,6 +40,7 @@ impl Verb {
         match self {
             Verb::Create(args) => args.run(context),
             Verb::Add(args) => args.run(context),
+            Verb::Remove(args) => args.run(context),
             Verb::List(args) => args.run(context),
             Verb::Status(args) => args.run(context),
             Verb::Iostat(args) => args.run(context),

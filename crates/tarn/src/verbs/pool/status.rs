@@ -92,7 +92,13 @@ impl Args {
             sum(|v| v.checksum_errors),
             String::new(),
         ]);
-        for vdev in &pool.vdevs {
+        let caches = pool.caches.iter().map(|cache| (cache, true));
+        let mut above = false;
+        for (vdev, cache) in pool.vdevs.iter().map(|vdev| (vdev, false)).chain(caches) {
+            if cache && !above {
+                above = true;
+                lines.push(std::iter::once("cache".into()).chain((1..6).map(|_| String::new())).collect());
+            }
             let problem = vdev.problem.clone().filter(|_| self.verbose || vdev.state != "ONLINE");
             lines.push(vec![
                 format!("  {}", vdev.name),
@@ -132,6 +138,7 @@ mod tests {
             properties: vec![],
             open_ms: 1,
             vdevs: vec![vdev("/d1", "ONLINE"), vdev("/d2", "FAULTED")],
+            caches: vec![],
             errors: vec!["tank:/a/file".into()],
         }
     }
@@ -152,6 +159,9 @@ config:
 errors: 1 data errors, use '-v' for a list
 ";
         assert_eq!(args.text(&report()), expected);
+        let cache = VdevReport { name: "/nvme".into(), state: "UNAVAIL".into(), ..VdevReport::default() };
+        let with_cache = args.text(&PoolReport { caches: vec![cache], ..report() });
+        assert!(with_cache.contains("\n\tcache\n\t  /nvme  UNAVAIL      0      0      0\n"), "{with_cache}");
         let args = Args { verbose: true, ..args };
         assert!(args.text(&report()).contains("        tank:/a/file\n"));
     }

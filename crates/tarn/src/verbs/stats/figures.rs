@@ -5,6 +5,7 @@ use crate::telemetry::{DatasetSample, Sample};
 use tarn_base::{HistogramStats, JobStats};
 use tarn_bucket::guard::OperationStats;
 use tarn_bucket::{Operation, StatsSnapshot};
+use tarn_pool::PoolStatus;
 
 /// Columns of pools and vdevs.
 pub const COLUMNS: &[&[&str]] = &[
@@ -19,6 +20,8 @@ pub const COLUMNS: &[&[&str]] = &[
     &["write_p99"],
     &["hit"],
     &["arc"],
+    &["l2hit"],
+    &["l2read"],
     &["dirty"],
     &["txg"],
     &["sync_p50"],
@@ -192,6 +195,10 @@ pub struct Figures {
     pub misses: u64,
     pub arc: u64,
     pub arc_max: u64,
+    /// Records that caches had and had not, of those that were not in memory.
+    l2_hits: u64,
+    l2_misses: u64,
+    l2_read_bytes: u64,
     pub dirty: u64,
     pub dirty_max: u64,
     pub flights: u64,
@@ -232,6 +239,7 @@ impl Figures {
             vdevs.push(figures);
         }
         let mut out = Figures::empty(now, rate, vdevs, all);
+        out.add_caches(before.map(|before| &before.pool), &now.pool);
         for (name, dataset) in &now.datasets {
             out.add(before.and_then(|before| before.datasets.get(name)), dataset);
         }
@@ -252,6 +260,9 @@ impl Figures {
             misses: 0,
             arc: now.arc.arc,
             arc_max: now.arc.arc_max,
+            l2_hits: 0,
+            l2_misses: 0,
+            l2_read_bytes: 0,
             dirty: 0,
             dirty_max: 0,
             flights: 0,
@@ -266,6 +277,15 @@ impl Figures {
             calls_waiting: 0,
             vdevs,
             all,
+        }
+    }
+
+    fn add_caches(&mut self, before: Option<&PoolStatus>, now: &PoolStatus) {
+        self.l2_misses = now.cache_misses.saturating_sub(before.map_or(0, |before| before.cache_misses));
+        for cache in &now.caches {
+            let old = before.and_then(|before| before.caches.iter().find(|old| old.guid == cache.guid));
+            self.l2_hits += cache.hits.saturating_sub(old.map_or(0, |old| old.hits));
+            self.l2_read_bytes += cache.read_bytes.saturating_sub(old.map_or(0, |old| old.read_bytes));
         }
     }
 
@@ -335,6 +355,10 @@ impl Figures {
             "write_p99" => nanos(&self.write_times, 0.99),
             "hit" => self.hit().map_or(Cell::None, Cell::Percent),
             "arc" => Cell::Bytes(self.arc),
+            "l2hit" => (self.l2_hits * 100)
+                .checked_div(self.l2_hits + self.l2_misses)
+                .map_or(Cell::None, Cell::Percent),
+            "l2read" => self.rate.bytes(self.l2_read_bytes),
             "dirty" => Cell::Bytes(self.dirty),
             "txg" => Cell::text(self.txg.to_string()),
             "sync_p50" => nanos(&self.sync_times, 0.5),

@@ -27,9 +27,10 @@ const LIVE: Duration = Duration::from_secs(1);
 On a terminal it is drawn anew each second, or INTERVAL, until COUNT or Ctrl-C. Elsewhere, or with -H, -p, -o or
 --json, it is one line a report: the first one averages since the pool was opened, the next ones of each interval.
 
-Columns (-o): name, reads, writes, read, write, read_p50, read_p99, write_p50, write_p99, hit, arc, dirty, txg,
-sync_p50, sync_p99, get, put, delete, list, errors, pending, active, limit; with --jobs name, operations, reads,
-writes, read, write, get, put, delete, list, sent, received. All are by the second but those that count what is there.
+Columns (-o): name, reads, writes, read, write, read_p50, read_p99, write_p50, write_p99, hit, arc, l2hit, l2read,
+dirty, txg, sync_p50, sync_p99, get, put, delete, list, errors, pending, active, limit; with --jobs name, operations,
+reads, writes, read, write, get, put, delete, list, sent, received. All are by the second but those that count what is
+there.
 
 Example:
   tarn stats tank
