@@ -364,11 +364,7 @@ impl Run {
         self.on = on;
         self.crashed = true;
         self.count_work();
-        let comment = format!("host {on}");
-        new.pool
-            .set_property("comment", &comment)
-            .await
-            .map_err(|e| format!("the new host's property: {e}"))?;
+        set_comment(&new, &format!("host {on}")).await?;
         let _ = tokio::time::timeout(LONGEST, old.mdt.close()).await;
         drop(old);
         self.enter_taken(new).await?;
@@ -506,6 +502,19 @@ impl Run {
             all.extend(entries.into_iter().map(|entry| (entry.name, entry.attr)));
         }
     }
+}
+
+/// Sets a property, which a pool takes as soon as it has found that its buckets answer again.
+async fn set_comment(stack: &Stack, comment: &str) -> Step {
+    let mut why = String::new();
+    for _ in 0..30 {
+        match stack.pool.set_property("comment", comment).await {
+            Ok(_) => return Ok(()),
+            Err(error) => why = error.to_string(),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Err(Halt::Wrong(format!("the new host's property: {why}")))
 }
 
 /// A host that was taken over long enough ago must be refused.
