@@ -204,6 +204,7 @@ impl Client {
             size,
             unit: self.records.segment_size().max(record_size),
             stripes: self.records.stripes(),
+            kept: self.records.kept_max(),
             now: self.options.clock.monotonic(),
             ahead: &self.ahead,
         }

@@ -29,6 +29,8 @@ pub trait Records: Send + Sync + 'static {
     fn stripes(&self) -> u64 {
         self.writable_vdevs().len() as u64
     }
+    /// Bytes of records that memory keeps at the most.
+    fn kept_max(&self) -> u64;
     /// Packs the records into the segment `id` and writes it; answers one pointer for each, in order. The
     /// pointers are durable only after a transaction group that names them.
     fn write(
@@ -117,6 +119,10 @@ impl Records for PoolRecords {
 
     fn stripes(&self) -> u64 {
         self.stripes.load(Ordering::Relaxed)
+    }
+
+    fn kept_max(&self) -> u64 {
+        self.pool.arc_for_kept()
     }
 
     fn write(

@@ -23,14 +23,14 @@ use tarn_pool::Caching;
 /// Bytes of a file that may be fetched for nobody.
 const TRUST: u64 = 64 << 20;
 /// Segments more for each read that found what it wanted in one.
-const EARNED: u64 = 2;
+const EARNED: u64 = 4;
 /// So many reads of a file have to wait before anything is fetched for others.
 const BELIEVED: u64 = 4;
 /// A wait from which on the network could have brought a segment.
 const LONG: Duration = Duration::from_millis(5);
 /// Segments on their way, for each vdev.
 const ON_VDEV: u64 = 3;
-/// Part of the memory for what is ahead of readers that such a file may take.
+/// Part of the memory for records that such a file may take.
 const PART: u64 = 2;
 /// A file that was not read so for so long is forgotten; and how many are remembered.
 const IDLE: Duration = Duration::from_secs(30);
@@ -117,7 +117,7 @@ impl Scattered {
 
     /// Takes note of a read at `offset`; gives the segments to fetch, and what became of those of forgotten files.
     fn note(&self, ino: Ino, offset: u64, waits: bool, limits: Limits<'_>) -> (Vec<u64>, Vec<LetGo>) {
-        let Limits { size, unit, stripes, now, ahead } = limits;
+        let Limits { size, unit, stripes, kept, now, ahead } = limits;
         let mut files = self.files.lock();
         let mut gone = Vec::new();
         if files.len() >= FILES && !files.contains_key(&ino) {
@@ -144,7 +144,7 @@ impl Scattered {
         file.note(at, waits, now);
         let mut wanted = Vec::new();
         while self.waits_are_long()
-            && size <= ahead.max() / PART
+            && size <= kept / PART
             && self.flying.load(Acquire) < ON_VDEV * stripes.max(1)
             && ahead.room() >= unit
             && let Some(segment) = file.next(at, size.div_ceil(unit), unit)
@@ -206,7 +206,7 @@ mod tests {
     const UNIT: u64 = 4 << 20;
 
     fn limits(ahead: &Ahead, segments: u64) -> Limits<'_> {
-        Limits { size: segments * UNIT, unit: UNIT, stripes: 12, now: Duration::ZERO, ahead }
+        Limits { size: segments * UNIT, unit: UNIT, stripes: 12, kept: 1 << 30, now: Duration::ZERO, ahead }
     }
 
     /// Reads in these segments one after the other, all that was asked for having come; gives how many were fetched.

@@ -117,6 +117,8 @@ pub(crate) struct Limits<'a> {
     pub unit: u64,
     /// Vdevs that segments are spread over.
     pub stripes: u64,
+    /// Bytes of records that memory keeps at the most.
+    pub kept: u64,
     /// The moment of the read.
     pub now: Duration,
     /// All streams together.
@@ -417,7 +419,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn limits(ahead: &Ahead, size: u64) -> Limits<'_> {
-        Limits { size, unit: 4 * MIB, stripes: 3, now: Duration::ZERO, ahead }
+        Limits { size, unit: 4 * MIB, stripes: 3, kept: 1 << 30, now: Duration::ZERO, ahead }
     }
 
     fn ranges(advice: &Advice) -> Vec<(u64, u64)> {

@@ -271,6 +271,10 @@ impl RecordCache {
         self.neighbours_used.load(Relaxed)
     }
 
+    pub fn for_kept(&self) -> u64 {
+        self.limit.load(Relaxed) as u64
+    }
+
     pub fn for_streams(&self) -> u64 {
         self.streams_limit.load(Relaxed) as u64
     }

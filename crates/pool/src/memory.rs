@@ -95,6 +95,11 @@ impl Pool {
         self.arc.limit_to(bytes);
     }
 
+    /// Bytes of the ARC without those for streams.
+    pub fn arc_for_kept(&self) -> u64 {
+        self.arc.for_kept()
+    }
+
     /// Bytes of the ARC that streams have for themselves.
     pub fn arc_for_streams(&self) -> u64 {
         self.arc.for_streams()

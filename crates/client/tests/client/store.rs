@@ -156,6 +156,10 @@ impl Records for Store {
         (0..self.behaviour.lock().vdevs).map(VdevId).collect()
     }
 
+    fn kept_max(&self) -> u64 {
+        1 << 30
+    }
+
     fn segment_size(&self) -> u64 {
         self.behaviour.lock().segment_size
     }
