@@ -194,8 +194,12 @@ SLOW = [
     Row(
         "slow-batching", "slow", "20 ms: writes in one transaction group, of a sync each", "/s", "single", 100.0,
         None,
-        "Writes of 4 KiB, one file after the other: with one fsync of the directory at the end, against an fsync "
-        "after each.",
+        "Writes of 4 KiB, one after the other into one file: with one fsync at the end, against an fsync after each.",
+    ),
+    Row(
+        "slow-files", "slow", "20 ms: new files in one transaction group, of a sync each", "/s", "single", None, None,
+        "Files of 4 KiB, one after the other in one directory: with one fsync of the directory at the end, against an "
+        "fsync of each.",
     ),
     Row(
         "slow-large-read", "slow", "20 ms: O_DIRECT reads of 64 MiB, of one request at a time", "B/s", "single",
@@ -205,7 +209,8 @@ SLOW = [
     ),
     Row(
         "slow-large-write", "slow", "20 ms: O_DIRECT writes of 64 MiB, of one request at a time", "B/s", "single",
-        10.0, None, "The same with writes, fsync after the last; beside it a client that PUTs 1 MiB after 1 MiB.",
+        10.0, None, "The same with writes, fsync after the last; beside it a client that PUTs 1 MiB after 1 MiB. "
+        "*raw* here has 48 PUTs of 4 MiB on their way.",
     ),
     Row(
         "slow-fsync", "slow", "20 ms: fsync of 4 KiB, in round trips", "round trips", "", 1.3, None,

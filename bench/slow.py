@@ -18,6 +18,8 @@ BUCKETS = (1, 2, 4, 8, 12)
 SECONDS = 6
 # Of the rows without limits on buckets.
 LARGE = 64 * MIB
+# Of the raw store, at once.
+PUTS = 48
 # Of the files that are read in shuffled order, and how many readers share them.
 SHUFFLED, READERS = 256 << 10, 4
 
@@ -53,7 +55,7 @@ class Slowness:
             self.results.add(f"scale-{buckets}", "cap", buckets * BUCKET)
         for peer in self.bench.peers(first_byte_ms=FIRST_BYTE, connection=CONNECTION, bucket=BUCKET):
             self.peer(peer)
-        rows = (self.prefetch, self.shuffled, self.batching, self.large, self.fsync)
+        rows = (self.prefetch, self.shuffled, self.batching, self.files, self.large, self.fsync)
         for row in self.bench.turned(rows, number):
             row()
 
@@ -91,6 +93,21 @@ class Slowness:
             self.results.moved("slow-shuffled", name, read_whole(some, SHUFFLED, READERS))
 
     def batching(self):
+        """Writes of one file, all synced at the end, and each."""
+        path, data = os.path.join(self.pool.mnt, "batch"), self.bench.block[:4096]
+        for sync, count, system in ((False, 50_000, "tarn"), (True, 50, "single")):
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            start = time.monotonic()
+            for n in range(count):
+                os.pwrite(fd, data, n * len(data))
+                if sync:
+                    os.fsync(fd)
+            os.fsync(fd)
+            self.results.add("slow-batching", system, count / (time.monotonic() - start))
+            os.close(fd)
+        os.unlink(path)
+
+    def files(self):
         """Small files, all synced at the end, and each."""
         def write(name, sync):
             fd = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT)
@@ -99,7 +116,7 @@ class Slowness:
                 os.fsync(fd)
             os.close(fd)
 
-        folder, data = os.path.join(self.pool.mnt, "batch"), self.bench.block[:4096]
+        folder, data = os.path.join(self.pool.mnt, "files"), self.bench.block[:4096]
         os.makedirs(folder, exist_ok=True)
         for sync, count, system in ((False, 20_000, "tarn"), (True, 50, "single")):
             start = time.monotonic()
@@ -108,7 +125,7 @@ class Slowness:
             fd = os.open(folder, os.O_RDONLY)
             os.fsync(fd)
             os.close(fd)
-            self.results.add("slow-batching", system, count / (time.monotonic() - start))
+            self.results.add("slow-files", system, count / (time.monotonic() - start))
         for entry in os.scandir(folder):
             os.unlink(entry.path)
 
@@ -133,6 +150,9 @@ class Slowness:
         keys = [f"{names[n % len(names)]}/raw/{n % 256:02x}/object-{n}" for n in range(objects)]
         self.results.moved("slow-large-read", "single", yardstick.run(binary, ["get", self.far.endpoint, 1], keys))
         self.results.moved("slow-large-write", "single", put)
+        yardstick.forget(self.far)
+        words = ["put", self.far.endpoint, PUTS, max(PUTS, self.size // yardstick.OBJECT), yardstick.OBJECT, *names]
+        self.results.moved("slow-large-write", "raw", yardstick.run(binary, words))
         yardstick.forget(self.far)
 
     def fsync(self, count=30):
