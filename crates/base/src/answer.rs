@@ -1,6 +1,7 @@
 //! The call shape of every layer on the hot path.
 
 use crate::FsError;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 /// What a call gives back: an answer from memory, or a promise of one.
@@ -24,6 +25,17 @@ impl<T: Send + 'static> Answer<T> {
 
     pub fn pending(future: impl Future<Output = Result<T, FsError>> + Send + 'static) -> Self {
         Answer::Pending(Box::pin(future))
+    }
+
+    /// Goes as far as it comes without waiting: what is in memory after all is ready then.
+    pub fn begun(self) -> Self {
+        match self {
+            Answer::Ready(result) => Answer::Ready(result),
+            Answer::Pending(mut future) => match (&mut future).now_or_never() {
+                Some(result) => Answer::Ready(result),
+                None => Answer::Pending(future),
+            },
+        }
     }
 
     /// Waits for the answer, whichever kind it is.

@@ -126,6 +126,12 @@ pub fn vdev_of(key: &[u8]) -> Option<VdevId> {
     Some(VdevId(u16::from_be_bytes(key.get(1..)?.try_into().ok()?)))
 }
 
+/// Whether the row belongs to one inode, whose number follows the table.
+pub fn is_of_inode(key: &[u8]) -> bool {
+    use table::*;
+    matches!(key.first(), Some(&(INODE | DIRENT | XATTR | CHUNK | ORPHAN | TRUNCATE)))
+}
+
 /// The inode number of a key that starts with one.
 pub fn ino_of(key: &[u8]) -> Option<Ino> {
     Some(Ino(u64::from_be_bytes(key.get(1..9)?.try_into().ok()?)))

@@ -219,6 +219,7 @@ pub struct Mdt {
     old_grants: Mutex<Vec<tarn_base::Grant>>,
     counters: Counters,
     clock: Arc<dyn Clock>,
+    runtime: tokio::runtime::Handle,
     stop: CancellationToken,
     tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     /// The txg engine outlives the other tasks, which wait for it.
@@ -295,9 +296,8 @@ impl Mdt {
             Ok(value) => self.ready(Ok(value)),
             Err(Stop::Fail(error)) => self.ready(Err(error)),
             Err(Stop::Missing(keys)) => {
-                self.counters.pending.fetch_add(1, Ordering::Relaxed);
                 let mdt = self.clone();
-                Answer::pending(async move { mdt.retry(keys, |loaded| mdt.try_look(loaded, &op)).await })
+                self.begun(async move { mdt.retry(keys, |loaded| mdt.try_look(loaded, &op)).await })
             }
         }
     }
@@ -319,9 +319,8 @@ impl Mdt {
             Ok(value) => self.ready(Ok(value)),
             Err(Stop::Fail(error)) => self.ready(Err(error)),
             Err(Stop::Missing(keys)) => {
-                self.counters.pending.fetch_add(1, Ordering::Relaxed);
                 let mdt = self.clone();
-                Answer::pending(async move { mdt.change_when_loaded(keys, &op, Steps::One).await })
+                self.begun(async move { mdt.change_when_loaded(keys, &op, Steps::One).await })
             }
         }
     }
@@ -359,6 +358,21 @@ impl Mdt {
     fn ready<T>(&self, result: Result<T, FsError>) -> Answer<T> {
         self.counters.ready.fetch_add(1, Ordering::Relaxed);
         Answer::Ready(result)
+    }
+
+    /// An answer for which the database is asked. What the database has in memory it gives at once.
+    pub(crate) fn begun<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, FsError>> + Send + 'static,
+    ) -> Answer<T> {
+        let _runtime = self.runtime.enter();
+        let answer = Answer::pending(future).begun();
+        let count = match answer {
+            Answer::Ready(_) => &self.counters.ready,
+            Answer::Pending(_) => &self.counters.pending,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        answer
     }
 
     fn try_look<T>(&self, loaded: &Loaded, op: &impl Fn(&Tx) -> Outcome<T>) -> Outcome<T> {
@@ -459,7 +473,10 @@ impl Mdt {
             // Changes first: a txg that becomes durable between the two reads is then seen twice, never missed.
             let room = limit - out.len();
             let (changed, known) = self.rows.changed_in(&from, end, room.saturating_add(1));
-            let stored = self.db.scan(&from, &known, room.saturating_add(1)).await?;
+            let stored = match key::in_one_shard(&from, &known) && self.rows.is_unwritten(&from) {
+                true => Vec::new(),
+                false => self.db.scan(&from, &known, room.saturating_add(1)).await?,
+            };
             // Beyond the last row that the database gave there may be more of its rows, so only what lies before
             // it is known to be complete.
             let whole = stored.len() <= room;

@@ -17,26 +17,38 @@ const ROWS: usize = 256;
 /// Neighbourhoods whose misses are remembered.
 const REMEMBERED: usize = 4096;
 
-/// Which neighbourhoods were missed lately, by table and number, with the inode that was missed last.
+/// In which neighbourhoods rows were found lately that had not been in memory, by table and number, with the inode of the
+/// last one.
 #[derive(Default)]
 pub(crate) struct Near {
-    missed: Mutex<HashMap<(u8, u64), Ino>>,
+    found: Mutex<HashMap<(u8, u64), Ino>>,
+}
+
+/// The table and number of a row's neighbourhood, and its inode.
+fn place(key: &Key) -> Option<((u8, u64), Ino)> {
+    let table = *key.first()?;
+    if !matches!(table, table::INODE | table::CHUNK | table::DIRENT) {
+        return None;
+    }
+    let ino = key::ino_of(key)?;
+    Some(((table, ino.0 / BLOCK), ino))
 }
 
 impl Near {
-    /// Takes note of a row that is not in memory. Gives the range to read instead of it alone, where there is reason to.
-    fn miss(&self, key: &Key) -> Option<(Key, Key)> {
-        let table = *key.first()?;
-        if !matches!(table, table::INODE | table::CHUNK | table::DIRENT) {
-            return None;
+    /// Takes note of a row that was not in memory, but in the database.
+    fn found(&self, key: &Key) {
+        let Some((place, ino)) = place(key) else { return };
+        let mut found = self.found.lock();
+        if found.len() >= REMEMBERED {
+            found.clear();
         }
-        let ino = key::ino_of(key)?;
-        let block = ino.0 / BLOCK;
-        let mut missed = self.missed.lock();
-        if missed.len() >= REMEMBERED {
-            missed.clear();
-        }
-        let before = missed.insert((table, block), ino)?;
+        found.insert(place, ino);
+    }
+
+    /// The range to read instead of a row alone, where there is reason to.
+    fn range(&self, key: &Key) -> Option<(Key, Key)> {
+        let ((table, block), ino) = place(key)?;
+        let before = *self.found.lock().get(&(table, block))?;
         let first = key::of_inode(table, Ino(block * BLOCK)).0;
         let end = key::of_inode(table, Ino(block.saturating_add(1).saturating_mul(BLOCK))).0;
         // More of one file or directory: the next rows are its own.
@@ -47,7 +59,7 @@ impl Near {
 impl Mdt {
     /// Loads a row, and its neighbours where others of them were missed before.
     pub(crate) async fn load_near(&self, key: &Key, loaded: &mut Loaded) -> Result<(), DbError> {
-        if let Some((start, end)) = self.near.miss(key) {
+        if let Some((start, end)) = self.near.range(key) {
             let before = self.rows.all_retirements();
             let found = self.db.scan(&start, &end, ROWS).await?;
             let complete = found.len() < ROWS || found.last().is_some_and(|(last, _)| last >= key);
@@ -58,13 +70,20 @@ impl Mdt {
                     false => self.rows.insert_near(near, value, &before),
                 }
             }
+            let there = row.is_some();
             if complete && self.rows.insert_loaded(key.clone(), row, before.of(key), loaded) {
+                if there {
+                    self.near.found(key);
+                }
                 return Ok(());
             }
         }
         loop {
             let retirements = self.rows.retirements(key);
             let row = self.db.get(key).await?;
+            if row.is_some() {
+                self.near.found(key);
+            }
             if self.rows.insert_loaded(key.clone(), row, retirements, loaded) {
                 return Ok(());
             }
@@ -77,16 +96,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_miss_in_a_neighbourhood_reads_all_of_it() {
+    fn the_second_row_found_in_a_neighbourhood_brings_all_of_it() {
         let near = Near::default();
-        assert_eq!(near.miss(&key::inode(Ino(70))), None);
-        assert_eq!(near.miss(&key::inode(Ino(200))), None);
-        let (start, end) = near.miss(&key::inode(Ino(127))).unwrap();
+        assert_eq!(near.range(&key::inode(Ino(70))), None);
+        near.found(&key::inode(Ino(70)));
+        assert_eq!(near.range(&key::inode(Ino(200))), None);
+        let (start, end) = near.range(&key::inode(Ino(127))).unwrap();
         assert_eq!((start, end), (key::inode(Ino(64)), key::inode(Ino(128))));
         // The chunks of one file are read on from where they are missed.
-        assert_eq!(near.miss(&key::chunk(Ino(70), 3)), None);
-        assert_eq!(near.miss(&key::chunk(Ino(70), 4)).unwrap().0, key::chunk(Ino(70), 4));
-        assert_eq!(near.miss(&key::chunk(Ino(71), 0)).unwrap().0, key::of_inode(table::CHUNK, Ino(64)).0);
-        assert_eq!(near.miss(&key::super_row()), None);
+        assert_eq!(near.range(&key::chunk(Ino(70), 3)), None);
+        near.found(&key::chunk(Ino(70), 3));
+        assert_eq!(near.range(&key::chunk(Ino(70), 4)).unwrap().0, key::chunk(Ino(70), 4));
+        assert_eq!(near.range(&key::chunk(Ino(71), 0)).unwrap().0, key::of_inode(table::CHUNK, Ino(64)).0);
+        near.found(&key::super_row());
+        assert_eq!(near.range(&key::super_row()), None);
     }
 }

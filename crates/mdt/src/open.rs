@@ -64,7 +64,7 @@ impl Mdt {
         let mdt = Arc::new(Mdt {
             dataset,
             pool,
-            rows: RowStore::new(txg, shares.rows, shares.maps),
+            rows: RowStore::new(txg, Ino(numbers.next_ino), shares.rows, shares.maps),
             shares,
             db,
             op: Mutex::new(OpState {
@@ -89,6 +89,7 @@ impl Mdt {
             old_grants: Mutex::new(Vec::new()),
             counters: Counters::default(),
             clock: options.clock,
+            runtime: tokio::runtime::Handle::current(),
             stop: CancellationToken::new(),
             tasks: Mutex::new(Vec::new()),
             stop_txgs: CancellationToken::new(),

@@ -4,7 +4,8 @@
 //! A row is looked up in three places, newest first: the open txg's changes, the changes of the txg that is being
 //! synced, the cache of committed rows. An absent row is a fact of its own (`None`) and is cached like any other.
 //! Only when no place knows the row must the database be asked, and that is never done here: the caller says
-//! [`Stop::Missing`], somebody loads the row, and the operation runs anew.
+//! [`Stop::Missing`], somebody loads the row, and the operation runs anew. Of inodes that were made lately it need not
+//! be: what no txg has brought there yet is not there.
 //!
 //! # Invariants
 //! - At most two txgs have changes here: the open one and the one before it. They lie in `dirty[txg & 1]`.
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use quick_cache::{Weighter, unsync::Cache};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tarn_base::Txg;
+use tarn_base::{Ino, Txg};
 use twox_hash::XxHash3_64;
 
 /// A row's value; `None`: known to be absent.
@@ -69,12 +70,16 @@ impl Retirements {
 pub struct RowStore {
     shards: Box<[Mutex<Shard>]>,
     open: AtomicU64,
+    /// The first inode that the database has never had a row of, and that which it is once the closed txg is retired.
+    unwritten: AtomicU64,
+    unwritten_then: AtomicU64,
     pub(crate) maps: Maps,
 }
 
 impl RowStore {
     /// A store whose cache of committed rows takes about `cache_bytes`, and decoded block maps about `maps_bytes`.
-    pub fn new(open: Txg, cache_bytes: u64, maps_bytes: u64) -> RowStore {
+    /// The database has no row of inode `next` and those after it.
+    pub fn new(open: Txg, next: Ino, cache_bytes: u64, maps_bytes: u64) -> RowStore {
         let per_shard = cache_bytes / SHARDS as u64;
         let shard = || {
             Mutex::new(Shard {
@@ -86,6 +91,8 @@ impl RowStore {
         RowStore {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             open: AtomicU64::new(open.0),
+            unwritten: AtomicU64::new(next.0),
+            unwritten_then: AtomicU64::new(next.0),
             maps: Maps::new(maps_bytes),
         }
     }
@@ -107,12 +114,22 @@ impl RowStore {
                 return Ok(row.clone());
             }
         }
+        if self.is_unwritten(key) {
+            return Ok(None);
+        }
         if let Some((row, retirements)) = loaded.0.get(key)
             && *retirements == shard.retirements
         {
             return Ok(row.clone());
         }
         shard.clean.get(key).cloned().ok_or_else(|| Stop::Missing(vec![key.clone()]))
+    }
+
+    /// Whether the database cannot have rows of the inode that `key` is of. To be asked after the changes were looked at:
+    /// what was not among them is nowhere then.
+    pub fn is_unwritten(&self, key: &[u8]) -> bool {
+        key::is_of_inode(key)
+            && key::ino_of(key).is_some_and(|ino| ino.0 >= self.unwritten.load(Ordering::Acquire))
     }
 
     /// Adds an operation's changes to the open txg. The caller holds the operation lock.
@@ -122,9 +139,10 @@ impl RowStore {
         }
     }
 
-    /// From now on changes belong to `txg`. The caller holds the operation lock, and the txg before the one that
-    /// closes is retired.
-    pub fn advance(&self, txg: Txg) {
+    /// From now on changes belong to `txg`, and inodes that are made have numbers from `next` on. The caller holds the
+    /// operation lock, and the txg before the one that closes is retired.
+    pub fn advance(&self, txg: Txg, next: Ino) {
+        self.unwritten_then.store(next.0, Ordering::Release);
         self.open.store(txg.0, Ordering::Release);
     }
 
@@ -140,6 +158,8 @@ impl RowStore {
 
     /// A txg is durable and the database shows it: its rows become cached ones.
     pub fn retire(&self, txg: Txg) {
+        // Before rows leave the changes, or they would be nowhere.
+        self.unwritten.store(self.unwritten_then.load(Ordering::Acquire), Ordering::Release);
         for shard in &self.shards {
             let mut shard = shard.lock();
             let rows = std::mem::take(&mut shard.dirty[(txg.0 & 1) as usize]);
@@ -224,7 +244,8 @@ impl RowStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tarn_base::Ino;
+
+    const NEXT: Ino = Ino(1000);
 
     fn row(text: &str) -> Row {
         Some(Bytes::copy_from_slice(text.as_bytes()))
@@ -236,28 +257,51 @@ mod tests {
 
     #[test]
     fn newest_change_wins_and_survives_retirement() {
-        let store = RowStore::new(Txg(1), 1 << 20, 64 << 10);
+        let store = RowStore::new(Txg(1), NEXT, 1 << 20, 64 << 10);
         let (key, none) = (key::inode(Ino(5)), Loaded::default());
         assert!(store.get(&key, &none).is_err());
         write(&store, 1, &key, row("one"));
-        store.advance(Txg(2));
+        store.advance(Txg(2), NEXT);
         write(&store, 2, &key, row("two"));
         assert_eq!(store.get(&key, &none).ok(), Some(row("two")));
         assert_eq!(store.changes(Txg(1)), vec![(key.clone(), row("one"))]);
         store.retire(Txg(1));
         assert_eq!(store.get(&key, &none).ok(), Some(row("two")));
-        store.advance(Txg(3));
+        store.advance(Txg(3), NEXT);
         store.retire(Txg(2));
         assert_eq!(store.get(&key, &none).ok(), Some(row("two")));
     }
 
     #[test]
+    fn what_no_txg_has_brought_of_a_new_inode_is_not_there() {
+        let (store, none) = (RowStore::new(Txg(1), NEXT, 1 << 20, 64 << 10), Loaded::default());
+        let (old, new) = (key::dirent(Ino(999), 7), key::dirent(NEXT, 7));
+        assert!(store.get(&old, &none).is_err());
+        assert_eq!(store.get(&new, &none).ok(), Some(None));
+        // Other rows have no inode, whatever their keys look like.
+        assert!(
+            store
+                .get(&key::reclaim(5000, tarn_base::SegmentId::from_bytes(&[9; 14]).unwrap()), &none)
+                .is_err()
+        );
+        write(&store, 1, &new, row("name"));
+        store.advance(Txg(2), Ino(1001));
+        assert_eq!(store.get(&new, &none).ok(), Some(row("name")));
+        assert_eq!(store.get(&key::dirent(NEXT, 8), &none).ok(), Some(None));
+        store.retire(Txg(1));
+        assert_eq!(store.get(&new, &none).ok(), Some(row("name")));
+        // The caches may have thrown it out.
+        assert!(store.get(&key::dirent(NEXT, 8), &none).is_err());
+        assert_eq!(store.get(&key::dirent(Ino(1001), 8), &none).ok(), Some(None));
+    }
+
+    #[test]
     fn a_load_that_raced_with_a_retirement_is_dropped() {
-        let store = RowStore::new(Txg(1), 1 << 20, 64 << 10);
+        let store = RowStore::new(Txg(1), NEXT, 1 << 20, 64 << 10);
         let key = key::inode(Ino(5));
         let before = store.retirements(&key);
         write(&store, 1, &key, row("new"));
-        store.advance(Txg(2));
+        store.advance(Txg(2), NEXT);
         store.retire(Txg(1));
         let mut loaded = Loaded::default();
         assert!(!store.insert_loaded(key.clone(), row("old"), before, &mut loaded));
@@ -266,13 +310,13 @@ mod tests {
 
     #[test]
     fn changes_are_listed_in_parts_and_none_is_left_out() {
-        let store = RowStore::new(Txg(1), 1 << 20, 64 << 10);
+        let store = RowStore::new(Txg(1), NEXT, 1 << 20, 64 << 10);
         let (start, end) = key::of_inode(key::table::DIRENT, Ino(7));
         // Even ones are committed later, every third is removed again.
         for n in 0..100 {
             write(&store, 1 + n % 2, &key::dirent(Ino(7), n), row("name"));
         }
-        store.advance(Txg(2));
+        store.advance(Txg(2), NEXT);
         for n in (0..100).step_by(3) {
             write(&store, 2, &key::dirent(Ino(7), n), None);
         }

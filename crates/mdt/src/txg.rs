@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tarn_base::point::{self, Point};
 use tarn_base::sabotage::{self, Sabotage};
-use tarn_base::{FsError, Txg};
+use tarn_base::{FsError, Ino, Txg};
 use tokio::sync::{Notify, watch};
 
 /// A txg closes after this time even if nobody asks.
@@ -200,7 +200,7 @@ impl Mdt {
         op.txg = txg.next();
         op.rows = 0;
         self.counters.bytes_synced.fetch_add(std::mem::take(&mut op.bytes), Ordering::Relaxed);
-        self.rows.advance(op.txg);
+        self.rows.advance(op.txg, Ino(op.numbers.next_ino));
         Some(txg)
     }
 

@@ -60,7 +60,7 @@ impl Mdt {
             return self.ready(Ok(Vec::new()));
         }
         let mdt = self.clone();
-        Answer::pending(async move {
+        self.begun(async move {
             let mut after = cookie;
             loop {
                 let names = mdt.list(dir, after, max).await?;
@@ -106,7 +106,7 @@ impl Mdt {
             return self.ready(Ok(Vec::new()));
         }
         let mdt = self.clone();
-        Answer::pending(async move { mdt.list(dir, cookie, max).await })
+        self.begun(async move { mdt.list(dir, cookie, max).await })
     }
 
     async fn list(&self, dir: Ino, cookie: u64, max: usize) -> Result<Vec<NameEntry>, FsError> {

@@ -12,7 +12,7 @@ impl Mdt {
     /// Offset in bytes of the first data at or after `offset`; [`FsError::NoData`] when only a hole follows.
     pub fn seek_data(self: &Arc<Self>, ino: Ino, offset: u64) -> Answer<u64> {
         let mdt = self.clone();
-        Answer::pending(async move {
+        self.begun(async move {
             let attr = mdt.getattr(ino).wait().await?;
             let record_size = u64::from(attr.record_size);
             let first = offset / record_size;

@@ -39,7 +39,7 @@ impl Mdt {
             return Answer::ok(Vec::new());
         }
         let mdt = self.clone();
-        Answer::pending(async move {
+        self.begun(async move {
             let count = first.wait().await?;
             let (start, end) = key::of_inode(table::XATTR, ino);
             let rows = mdt.scan(&start, &end, count as usize + 1).await?;
