@@ -20,6 +20,10 @@ use tokio::time::{Instant, timeout};
 
 /// Files of the database that are written once and never under a name that was used before.
 const IMMUTABLE: &str = ".sst";
+/// Files of the database that are replaced.
+const REPLACED: &str = ".boundary";
+/// So often a copy has to be damaged before that is believed of it, and not of the way to it.
+const BELIEVED: usize = 3;
 
 impl MetadataStore {
     /// Reads by the rules: primary first, then the second; a bad or absent copy is replaced. Of what is written once the
@@ -27,6 +31,9 @@ impl MetadataStore {
     /// read without it.
     pub(super) async fn read_healing(&self, path: &str, want: &Want) -> Os<Part> {
         let holders = self.holders(path);
+        if path.ends_with(REPLACED) {
+            self.finish_update(path, &holders).await;
+        }
         let mut overtaken = 0;
         // Again when a repair finds that somebody made the object meanwhile: what is there now counts.
         while overtaken < 3 {
@@ -50,6 +57,38 @@ impl MetadataStore {
             overtaken += 1;
         }
         Err(generic(format!("{}: it is being replaced all the time", self.key(path))))
+    }
+
+    /// Brings to the second what an update that failed or crashed has brought to the primary alone. Where that cannot be
+    /// found out it is left to the next read.
+    async fn finish_update(&self, path: &str, holders: &[&Arc<Vdev>]) {
+        let &[primary, second] = holders else { return };
+        if self.alike.lock().contains(path) || self.gate.pass().is_err() {
+            return;
+        }
+        let _one = self.rewriting.lock().await;
+        if self.alike.lock().contains(path) {
+            return;
+        }
+        let key = self.key(path);
+        let identity = Identity { pool: self.pool, key: &key };
+        for _ in 0..BELIEVED {
+            let whole = match copies::read(primary, &identity, &Want::All, None).await {
+                Ok(whole) if whole.footer.epoch <= self.gate.epoch() => whole,
+                Err(CopyError::Damaged(_)) => continue,
+                _ => return,
+            };
+            let same = |part: Part| part.footer.nonce == whole.footer.nonce;
+            let done = match copies::read(second, &identity, &Want::Head, None).await.map(same) {
+                Ok(true) => true,
+                Err(CopyError::Failed(_)) => false,
+                _ => self.rewrite(second, path, &whole).await.is_ok(),
+            };
+            if done {
+                self.alike.lock().insert(path.to_string());
+            }
+            return;
+        }
     }
 
     /// The first good copy, and why others gave none. Each is asked when those before it failed, or are slow to answer

@@ -43,8 +43,10 @@
 //! # Overwriting, updating, deleting
 //! SSTs have names that are never used twice: both copies are put at once. The few objects that are replaced
 //! (SlateDB's collection boundary, by compare-and-swap on the e-tag, which is the nonce) are written primary first,
-//! one at a time, after asking the pool's authority: the primary is always the newer. A delete takes the second
-//! first, so that what a crash leaves is a primary, and a reader asks for no other.
+//! one at a time, after asking the pool's authority: the primary is always the newer. What a failure or a crash left
+//! half done is finished before the object is read again: else a repair of the primary from the second would undo what
+//! readers have seen, and SlateDB, who has seen a boundary, tries for ever to move an earlier one. A delete takes the
+//! second first, so that what a crash leaves is a primary, and a reader asks for no other.
 //!
 //! # Listing
 //! The union over all metadata vdevs. One vdev may fail to list (what it holds is also elsewhere).

@@ -53,6 +53,8 @@ pub(crate) struct MetadataStore {
     creating: [tokio::sync::Mutex<()>; 16],
     /// One replacement of an existing object at a time.
     pub(super) rewriting: tokio::sync::Mutex<()>,
+    /// The objects that are replaced whose copies are known to be alike.
+    pub(super) alike: Mutex<HashSet<String>>,
     /// Sizes of the objects known, for the vdevs' books, and what was deleted, so that no repair brings it back.
     pub(super) books: Mutex<Books>,
     pub(super) settled_ms: AtomicI64,
@@ -177,6 +179,7 @@ impl MetadataStore {
             regions: cache(1 << 6, MEMORY - MEMORY / FOOTERS_PART),
             creating: Default::default(),
             rewriting: tokio::sync::Mutex::new(()),
+            alike: Mutex::default(),
             books: Mutex::default(),
             settled_ms: AtomicI64::new(SETTLED_MS),
             changed: watch::Sender::new(Instant::now()),
@@ -342,9 +345,11 @@ impl MetadataStore {
                 source: "it was changed meanwhile".into(),
             });
         }
+        self.alike.lock().remove(path);
         for vdev in holders {
             vdev.put_durable(&key, object.body.clone()).await.map_err(given_up)?;
         }
+        self.alike.lock().insert(path.to_string());
         Ok(())
     }
 

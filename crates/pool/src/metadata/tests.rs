@@ -379,6 +379,33 @@ async fn listing_does_without_one_vdev() {
 }
 
 #[tokio::test]
+async fn what_was_read_of_a_half_done_update_is_not_undone() {
+    let (urls, mut pool, mut store) = world(3).await;
+    let path = Path::from("gc/manifest.boundary");
+    store.put_opts(&path, "1".into(), PutMode::Create.into()).await.unwrap();
+    for (body, anew) in [("2", false), ("3", true)] {
+        let [primary, second] = &holders(&pool, path.as_ref())[..] else { panic!("two copies") };
+        let e_tag = store.head(&path).await.unwrap().e_tag;
+        // The primary has it, and the second does not.
+        faulty(second).set_outage(true);
+        let mode = PutMode::Update(UpdateVersion { e_tag, version: None });
+        assert!(store.put_opts(&path, body.into(), mode.into()).await.is_err());
+        assert!(get(primary, &key(path.as_ref())).await != get(second, &key(path.as_ref())).await);
+        faulty(second).set_outage(false);
+        well(&pool).await;
+        if anew {
+            (pool, store) = again(pool, &urls).await;
+        }
+        assert_eq!(read(&store, path.as_ref()).await.unwrap(), body);
+        assert!(get(primary, &key(path.as_ref())).await == get(second, &key(path.as_ref())).await);
+        let e_tag = store.head(&path).await.unwrap().e_tag;
+        tamper(primary, &key(path.as_ref()), |bytes| bytes[0] ^= 1).await;
+        assert_eq!(read(&store, path.as_ref()).await.unwrap(), body);
+        assert_eq!(store.head(&path).await.unwrap().e_tag, e_tag);
+    }
+}
+
+#[tokio::test]
 async fn a_version_is_updated_only_from_the_one_expected() {
     let (_, pool, store) = world(3).await;
     let path = Path::from("gc/manifest.boundary");
