@@ -387,11 +387,11 @@ async fn what_was_read_of_a_half_done_update_is_not_undone() {
         let [primary, second] = &holders(&pool, path.as_ref())[..] else { panic!("two copies") };
         let e_tag = store.head(&path).await.unwrap().e_tag;
         // The primary has it, and the second does not.
-        faulty(second).set_outage(true);
+        faulty(second).script(Operation::Put, "m/", usize::MAX, Fault::Fail);
         let mode = PutMode::Update(UpdateVersion { e_tag, version: None });
         assert!(store.put_opts(&path, body.into(), mode.into()).await.is_err());
         assert!(get(primary, &key(path.as_ref())).await != get(second, &key(path.as_ref())).await);
-        faulty(second).set_outage(false);
+        faulty(second).calm();
         well(&pool).await;
         if anew {
             (pool, store) = again(pool, &urls).await;
