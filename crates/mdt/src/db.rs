@@ -182,7 +182,12 @@ impl Opener {
             match self.build().await {
                 // Two open it at once: the authority knows which of them is to try again.
                 Err(DbError::Overtaken) if tries < OPENINGS => tries += 1,
-                built => break built?,
+                Ok(db) => break db,
+                // Who has taken the pool meanwhile may be why.
+                Err(error) => match confirm(&self.pool).await {
+                    Err(DbError::Fenced) => return Err(DbError::Fenced),
+                    _ => return Err(error),
+                },
             }
         };
         point::pass(Point::OpenBuilt);
