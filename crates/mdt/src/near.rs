@@ -45,6 +45,14 @@ impl Near {
         found.insert(place, ino);
     }
 
+    /// Takes note that a row was not there. Who makes new rows beside those of a neighbourhood would read it over and
+    /// over, and what was deleted of it too, for nothing.
+    fn absent(&self, key: &Key) {
+        if let Some((place, _)) = place(key) {
+            self.found.lock().remove(&place);
+        }
+    }
+
     /// The range to read instead of a row alone, where there is reason to.
     fn range(&self, key: &Key) -> Option<(Key, Key)> {
         let ((table, block), ino) = place(key)?;
@@ -70,11 +78,11 @@ impl Mdt {
                     false => self.rows.insert_near(near, value, &before),
                 }
             }
-            let there = row.is_some();
+            match &row {
+                Some(_) => self.near.found(key),
+                None => self.near.absent(key),
+            }
             if complete && self.rows.insert_loaded(key.clone(), row, before.of(key), loaded) {
-                if there {
-                    self.near.found(key);
-                }
                 return Ok(());
             }
         }
@@ -108,6 +116,9 @@ mod tests {
         near.found(&key::chunk(Ino(70), 3));
         assert_eq!(near.range(&key::chunk(Ino(70), 4)).unwrap().0, key::chunk(Ino(70), 4));
         assert_eq!(near.range(&key::chunk(Ino(71), 0)).unwrap().0, key::of_inode(table::CHUNK, Ino(64)).0);
+        // Whoever makes files there asks for what is not there.
+        near.absent(&key::chunk(Ino(72), 0));
+        assert_eq!(near.range(&key::chunk(Ino(70), 5)), None);
         near.found(&key::super_row());
         assert_eq!(near.range(&key::super_row()), None);
     }
