@@ -141,7 +141,7 @@ impl Filesystem for Nothing {
         reply: ReplyCreate,
     ) {
         let attr = self.make(parent, name, FileType::RegularFile);
-        reply.created(&TTL, &attr, Generation(0), FileHandle(0), FopenFlags::empty());
+        reply.created(&TTL, &TTL, &attr, Generation(0), FileHandle(0), FopenFlags::empty());
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -458,12 +458,11 @@ impl Filesystem for Door {
                 Entry::Dot(ino, cookie, name) => {
                     // The kernel takes the number and the type from it, and nothing else.
                     let attr = FileAttr { ino: INodeNo(ino.0), kind: FileType::Directory, ..absent() };
-                    reply.add(attr.ino, cookie, name, &Duration::ZERO, &attr, GENERATION)
+                    reply.add(attr.ino, cookie, name, &Duration::ZERO, &Duration::ZERO, &attr, GENERATION)
                 }
                 Entry::Real(e) => {
                     let (name, attr) = (OsStr::from_bytes(&e.name), file_attr(&e.attr));
-                    let ttl = ttl.of(&e.attr).min(ttl.entry);
-                    reply.add(attr.ino, e.cookie, name, &ttl, &attr, GENERATION)
+                    reply.add(attr.ino, e.cookie, name, &ttl.of(&e.attr), &ttl.entry, &attr, GENERATION)
                 }
             });
             reply.ok();

@@ -36,9 +36,9 @@ impl Ttl {
     }
 
     pub(super) fn reply_create(self, reply: ReplyCreate, (attr, handle): (Attr, Handle), direct: bool) {
-        let ttl = self.of(&attr).min(self.entry);
         let flags = open_flags(direct, true);
-        reply.created(&ttl, &file_attr(&attr), GENERATION, FileHandle(handle.0), flags);
+        let (valid, made) = (self.of(&attr), file_attr(&attr));
+        reply.created(&valid, &self.entry, &made, GENERATION, FileHandle(handle.0), flags);
     }
 }
 
