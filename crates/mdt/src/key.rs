@@ -137,6 +137,11 @@ pub fn ino_of(key: &[u8]) -> Option<Ino> {
     Some(Ino(u64::from_be_bytes(key.get(1..9)?.try_into().ok()?)))
 }
 
+/// The inode of a key of [`table::INODE`].
+pub fn inode_of(key: &[u8]) -> Option<Ino> {
+    ino_of(key).filter(|_| key[0] == table::INODE)
+}
+
 /// The half-open range of all keys that begin with `prefix`.
 pub fn prefix_range(prefix: &[u8]) -> (Key, Key) {
     let start = Key::from_slice(prefix);

@@ -21,6 +21,7 @@ mod client;
 mod compact;
 mod db;
 mod destroy;
+mod directories;
 mod forward;
 mod idle;
 mod key;
@@ -393,7 +394,7 @@ impl Mdt {
         tx.again = again.and_then(|trace| trace.ino);
         let value = op(&mut tx)?;
         tx.settle();
-        let Tx { mut writes, effects, numbers, stored, made, .. } = tx;
+        let Tx { mut writes, effects, numbers, stored, made, made_directory, .. } = tx;
         state.numbers = numbers;
         state.changes += 1;
         if let Some(request) = request {
@@ -412,6 +413,9 @@ impl Mdt {
         state.rows += writes.len();
         state.bytes += writes.iter().map(|(key, row)| rows::weight(key, row)).sum::<u64>();
         let full = state.rows >= txg::TXG_ROWS || state.bytes >= self.shares.txg;
+        if let Some(dir) = made_directory {
+            self.rows.made(dir);
+        }
         self.rows.apply(state.txg, writes);
         let txg = state.txg;
         drop(state);

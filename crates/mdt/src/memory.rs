@@ -8,6 +8,8 @@ use crate::txg::TXG_BYTES;
 pub(crate) struct Shares {
     /// Committed rows: inodes, names, block maps.
     pub rows: u64,
+    /// Which names directories have.
+    pub names: u64,
     /// Block maps as they were decoded lately.
     pub maps: u64,
     /// Blocks of the database.
@@ -35,7 +37,8 @@ impl Shares {
     pub fn of(bytes: u64) -> Shares {
         let part = bytes / 16;
         Shares {
-            rows: 17 * part / 4,
+            rows: 4 * part,
+            names: part / 4,
             maps: part / 4,
             blocks: 4 * part,
             regions: part,
@@ -96,7 +99,7 @@ mod tests {
     fn shares_add_up() {
         for bytes in [8 << 20, 56 << 20, 248 << 20, 1 << 30, 8 << 30] {
             let s = Shares::of(bytes);
-            let kept = s.rows + s.maps + s.blocks + s.regions;
+            let kept = s.rows + s.names + s.maps + s.blocks + s.regions;
             let all = kept + 2 * s.overfull + s.carried + UNFLUSHED_COST * s.unflushed;
             assert!(all + s.compacted + 12 * s.fetch <= bytes + (2 << 20), "{bytes}: {s:?}");
             assert!(all >= bytes / 10 * 7, "{bytes}: {s:?}");

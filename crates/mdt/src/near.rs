@@ -36,7 +36,7 @@ fn place(key: &Key) -> Option<((u8, u64), Ino)> {
 
 impl Near {
     /// Takes note of a row that was not in memory, but in the database.
-    fn found(&self, key: &Key) {
+    pub fn found(&self, key: &Key) {
         let Some((place, ino)) = place(key) else { return };
         let mut found = self.found.lock();
         if found.len() >= REMEMBERED {
@@ -61,6 +61,14 @@ impl Near {
         let end = key::of_inode(table, Ino(block.saturating_add(1).saturating_mul(BLOCK))).0;
         // More of one file or directory: the next rows are its own.
         Some((if before == ino { key.clone() } else { first }, end))
+    }
+
+    /// The range to read for the names of a directory: with those of the directories after it where others of its
+    /// neighbourhood were read before.
+    pub fn names(&self, dir: Ino) -> (Key, Key) {
+        let (start, own) = key::of_inode(table::DIRENT, dir);
+        let end = self.range(&start).map_or(own, |(_, end)| end);
+        (start, end)
     }
 }
 
@@ -121,5 +129,10 @@ mod tests {
         assert_eq!(near.range(&key::chunk(Ino(70), 5)), None);
         near.found(&key::super_row());
         assert_eq!(near.range(&key::super_row()), None);
+        // Directories are mostly listed in the order in which they were made.
+        assert_eq!(near.names(Ino(100)), key::of_inode(table::DIRENT, Ino(100)));
+        near.found(&key::dirent(Ino(100), 5));
+        assert_eq!(near.names(Ino(90)).0, key::of_inode(table::DIRENT, Ino(90)).0);
+        assert_eq!(near.names(Ino(90)).1, key::of_inode(table::DIRENT, Ino(127)).1);
     }
 }

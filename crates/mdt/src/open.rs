@@ -64,7 +64,7 @@ impl Mdt {
         let mdt = Arc::new(Mdt {
             dataset,
             pool,
-            rows: RowStore::new(txg, Ino(numbers.next_ino), shares.rows, shares.maps),
+            rows: RowStore::new(txg, Ino(numbers.next_ino), &shares),
             shares,
             db,
             op: Mutex::new(OpState {

@@ -5,7 +5,7 @@
 //! synced, the cache of committed rows. An absent row is a fact of its own (`None`) and is cached like any other.
 //! Only when no place knows the row must the database be asked, and that is never done here: the caller says
 //! [`Stop::Missing`], somebody loads the row, and the operation runs anew. Of inodes that were made lately it need not
-//! be: what no txg has brought there yet is not there.
+//! be: what no txg has brought there yet is not there. Nor of directories whose names are all known (`directories`).
 //!
 //! # Invariants
 //! - At most two txgs have changes here: the open one and the one before it. They lie in `dirty[txg & 1]`.
@@ -14,12 +14,14 @@
 //!   retired, so it is dropped: every shard counts its retirements.
 
 use crate::Stop;
+use crate::directories::{self, Directories, Room};
 use crate::key::{self, Key};
 use crate::maps::Maps;
+use crate::memory::Shares;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, unsync::Cache};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::{Ino, Txg};
 use twox_hash::XxHash3_64;
@@ -50,7 +52,15 @@ pub fn weight(key: &Key, row: &Row) -> u64 {
 struct Shard {
     dirty: [BTreeMap<Key, Row>; 2],
     clean: Cache<Key, Row, RowWeight>,
+    directories: Directories,
     retirements: u64,
+}
+
+impl Shard {
+    /// The row as the changes have it, those of the txg `newest` first.
+    fn changed(&self, newest: usize, key: &Key) -> Option<&Row> {
+        self.dirty[newest].get(key).or_else(|| self.dirty[newest ^ 1].get(key))
+    }
 }
 
 /// Rows that were loaded for one operation, so that the next try finds them whatever the cache has thrown out.
@@ -73,18 +83,20 @@ pub struct RowStore {
     /// The first inode that the database has never had a row of, and that which it is once the closed txg is retired.
     unwritten: AtomicU64,
     unwritten_then: AtomicU64,
+    names: Room,
     pub(crate) maps: Maps,
 }
 
 impl RowStore {
-    /// A store whose cache of committed rows takes about `cache_bytes`, and decoded block maps about `maps_bytes`.
-    /// The database has no row of inode `next` and those after it.
-    pub fn new(open: Txg, next: Ino, cache_bytes: u64, maps_bytes: u64) -> RowStore {
-        let per_shard = cache_bytes / SHARDS as u64;
+    /// A store whose parts take about what `shares` gives them. The database has no row of inode `next` and those after
+    /// it.
+    pub fn new(open: Txg, next: Ino, shares: &Shares) -> RowStore {
+        let per_shard = shares.rows / SHARDS as u64;
         let shard = || {
             Mutex::new(Shard {
                 dirty: Default::default(),
                 clean: Cache::with_weighter((per_shard / (ROW + 64)) as usize, per_shard, RowWeight),
+                directories: Directories::default(),
                 retirements: 0,
             })
         };
@@ -93,7 +105,8 @@ impl RowStore {
             open: AtomicU64::new(open.0),
             unwritten: AtomicU64::new(next.0),
             unwritten_then: AtomicU64::new(next.0),
-            maps: Maps::new(maps_bytes),
+            names: Room::new(shares.names),
+            maps: Maps::new(shares.maps),
         }
     }
 
@@ -107,12 +120,10 @@ impl RowStore {
 
     /// The row as the open txg sees it; `Err` when the database must be asked.
     pub fn get(&self, key: &Key, loaded: &Loaded) -> Result<Row, Stop> {
-        let newest = (self.open.load(Ordering::Acquire) & 1) as usize;
+        let newest = self.newest();
         let shard = self.shard(key).lock();
-        for parity in [newest, newest ^ 1] {
-            if let Some(row) = shard.dirty[parity].get(key) {
-                return Ok(row.clone());
-            }
+        if let Some(row) = shard.changed(newest, key) {
+            return Ok(row.clone());
         }
         if self.is_unwritten(key) {
             return Ok(None);
@@ -122,7 +133,16 @@ impl RowStore {
         {
             return Ok(row.clone());
         }
-        shard.clean.get(key).cloned().ok_or_else(|| Stop::Missing(vec![key.clone()]))
+        match shard.clean.get(key) {
+            Some(row) => Ok(row.clone()),
+            None if shard.directories.lack(key) => Ok(None),
+            None => Err(Stop::Missing(vec![key.clone()])),
+        }
+    }
+
+    /// Which of the two tables of changes is the open txg's.
+    fn newest(&self) -> usize {
+        (self.open.load(Ordering::Acquire) & 1) as usize
     }
 
     /// Whether the database cannot have rows of the inode that `key` is of. To be asked after the changes were looked at:
@@ -135,8 +155,60 @@ impl RowStore {
     /// Adds an operation's changes to the open txg. The caller holds the operation lock.
     pub fn apply(&self, txg: Txg, writes: BTreeMap<Key, Row>) {
         for (key, row) in writes {
-            self.shard(&key).lock().dirty[(txg.0 & 1) as usize].insert(key, row);
+            if let Some(dir) = key::inode_of(&key).filter(|_| row.is_none()) {
+                self.shard_of_names(dir).lock().directories.forget(&self.names, dir);
+            }
+            let mut shard = self.shard(&key).lock();
+            shard.directories.note(&self.names, &key, &row);
+            shard.dirty[(txg.0 & 1) as usize].insert(key, row);
         }
+    }
+
+    fn shard_of_names(&self, dir: Ino) -> &Mutex<Shard> {
+        self.shard(&key::of_inode(key::table::DIRENT, dir).0)
+    }
+
+    /// A directory is about to be made: it has no names. The caller holds the operation lock.
+    pub fn made(&self, dir: Ino) {
+        self.shard_of_names(dir).lock().directories.learn(&self.names, dir, BTreeSet::new());
+    }
+
+    /// Takes in all the names of a directory that the database gave, if they are good: see [`RowStore::insert_loaded`].
+    pub fn learn(&self, dir: Ino, mut hashes: BTreeSet<u64>, before: &Retirements) {
+        let (start, end) = key::of_inode(key::table::DIRENT, dir);
+        let mut shard = self.shard(&start).lock();
+        let newest = self.newest();
+        if shard.retirements != before.of(&start) || shard.directories.is_known(dir) {
+            return;
+        }
+        for parity in [newest ^ 1, newest] {
+            for (key, row) in shard.dirty[parity].range::<Key, _>(&start..&end) {
+                let Some((_, hash)) = directories::place(key) else { continue };
+                match row {
+                    Some(_) => hashes.insert(hash),
+                    None => hashes.remove(&hash),
+                };
+            }
+        }
+        shard.directories.learn(&self.names, dir, hashes);
+    }
+
+    /// Whether all names of the directory are known.
+    pub fn is_known(&self, dir: Ino) -> bool {
+        self.shard_of_names(dir).lock().directories.is_known(dir)
+    }
+
+    /// The first rows of names from `start` on, at most `limit`, newest state; `None` where they are not all in memory.
+    pub fn listed(&self, start: &Key, limit: usize) -> Option<Vec<(Key, Bytes)>> {
+        let shard = self.shard(start).lock();
+        let newest = self.newest();
+        let keys = shard.directories.rows_from(start, limit)?;
+        keys.into_iter()
+            .map(|key| {
+                let row = shard.changed(newest, &key).or_else(|| shard.clean.get(&key))?.clone()?;
+                Some((key, row))
+            })
+            .collect()
     }
 
     /// From now on changes belong to `txg`, and inodes that are made have numbers from `next` on. The caller holds the
@@ -207,7 +279,7 @@ impl RowStore {
     /// The first changed rows in `start..end`, the newest state of each, and the key up to which they are all of them:
     /// a listing goes on from there. About `limit` rows of each table of changes are looked at.
     pub fn changed_in(&self, start: &Key, end: &Key, limit: usize) -> (BTreeMap<Key, Row>, Key) {
-        let newest = (self.open.load(Ordering::Acquire) & 1) as usize;
+        let newest = self.newest();
         let mut out = BTreeMap::new();
         let mut upto = end.clone();
         let mut collect = |shard: &Mutex<Shard>| {
@@ -237,7 +309,8 @@ impl RowStore {
             let shard = shard.lock();
             (shard.clean.weight(), shard.clean.capacity())
         };
-        self.shards.iter().map(of).fold(self.maps.usage(), |(used, most), (u, m)| (used + u, most + m))
+        let others = [self.maps.usage(), self.names.usage()];
+        self.shards.iter().map(of).chain(others).fold((0, 0), |(used, most), (u, m)| (used + u, most + m))
     }
 }
 
@@ -257,7 +330,7 @@ mod tests {
 
     #[test]
     fn newest_change_wins_and_survives_retirement() {
-        let store = RowStore::new(Txg(1), NEXT, 1 << 20, 64 << 10);
+        let store = RowStore::new(Txg(1), NEXT, &Shares::of(8 << 20));
         let (key, none) = (key::inode(Ino(5)), Loaded::default());
         assert!(store.get(&key, &none).is_err());
         write(&store, 1, &key, row("one"));
@@ -274,7 +347,7 @@ mod tests {
 
     #[test]
     fn what_no_txg_has_brought_of_a_new_inode_is_not_there() {
-        let (store, none) = (RowStore::new(Txg(1), NEXT, 1 << 20, 64 << 10), Loaded::default());
+        let (store, none) = (RowStore::new(Txg(1), NEXT, &Shares::of(8 << 20)), Loaded::default());
         let (old, new) = (key::dirent(Ino(999), 7), key::dirent(NEXT, 7));
         assert!(store.get(&old, &none).is_err());
         assert_eq!(store.get(&new, &none).ok(), Some(None));
@@ -297,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_load_that_raced_with_a_retirement_is_dropped() {
-        let store = RowStore::new(Txg(1), NEXT, 1 << 20, 64 << 10);
+        let store = RowStore::new(Txg(1), NEXT, &Shares::of(8 << 20));
         let key = key::inode(Ino(5));
         let before = store.retirements(&key);
         write(&store, 1, &key, row("new"));
@@ -310,7 +383,7 @@ mod tests {
 
     #[test]
     fn changes_are_listed_in_parts_and_none_is_left_out() {
-        let store = RowStore::new(Txg(1), NEXT, 1 << 20, 64 << 10);
+        let store = RowStore::new(Txg(1), NEXT, &Shares::of(8 << 20));
         let (start, end) = key::of_inode(key::table::DIRENT, Ino(7));
         // Even ones are committed later, every third is removed again.
         for n in 0..100 {
@@ -332,6 +405,44 @@ mod tests {
                 (0..100).map(|n| (key::dirent(Ino(7), n), if n % 3 == 0 { None } else { row("name") }));
             assert!(seen.into_iter().eq(expected), "{limit}");
         }
+    }
+
+    #[test]
+    fn names_are_learnt_with_what_was_changed_meanwhile() {
+        let (store, none) = (RowStore::new(Txg(1), NEXT, &Shares::of(8 << 20)), Loaded::default());
+        let (dir, other) = (Ino(7), Ino(8));
+        let name = |hash| key::dirent(dir, hash);
+        let before = store.all_retirements();
+        for (txg, hash, row) in
+            [(1, 2, None), (1, 5, row("five")), (2, 3, None), (2, 2, row("again")), (2, 6, None)]
+        {
+            if txg == 2 {
+                store.advance(Txg(2), NEXT);
+            }
+            write(&store, txg, &name(hash), row);
+        }
+        write(&store, 1, &key::dirent(other, 1), row("one"));
+        // This is what the database had before all that.
+        store.learn(dir, BTreeSet::from([1, 2, 3, 4, 6]), &before);
+        assert!(store.get(&name(1), &none).is_err());
+        assert_eq!(store.get(&name(7), &none).ok(), Some(None));
+        assert_eq!(store.listed(&name(0), 10), None);
+        for hash in [1, 4] {
+            store.insert_near(name(hash), Bytes::from_static(b"old"), &before);
+        }
+        let hashes = |limit| {
+            let rows = store.listed(&name(0), limit).unwrap_or_default();
+            rows.iter().filter_map(|(key, _)| Some(directories::place(key)?.1)).collect::<Vec<_>>()
+        };
+        assert_eq!((hashes(10), hashes(2)), (vec![1, 2, 4, 5], vec![1, 2]));
+        store.retire(Txg(1));
+        write(&store, 2, &name(4), None);
+        assert_eq!(hashes(10), [1, 2, 5]);
+        // What was retired since then may not have been in the database.
+        store.learn(other, BTreeSet::new(), &before);
+        assert!(!store.is_known(other));
+        write(&store, 2, &key::inode(dir), None);
+        assert!(!store.is_known(dir));
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Tx<'a> {
     pub again: Option<Ino>,
     /// The inode that it made.
     pub made: Option<Ino>,
+    /// The directory that it made, under a number that was never used.
+    pub made_directory: Option<Ino>,
 }
 
 impl<'a> Tx<'a> {
@@ -70,6 +72,7 @@ impl<'a> Tx<'a> {
             now,
             again: None,
             made: None,
+            made_directory: None,
         }
     }
 

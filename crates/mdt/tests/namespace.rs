@@ -119,6 +119,46 @@ async fn cold_rows_come_with_their_neighbours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_all_names_are_known_the_database_is_not_asked() {
+    let mut w = World::new().await;
+    let dir = w.dir(Ino::ROOT, "dir").await;
+    w.mdt.sync().await.expect("sync");
+    let before = w.mdt.stats().database_reads;
+    for n in 0..100 {
+        assert_eq!(now(w.mdt.lookup(dir, format!("file{n}").as_bytes())).err(), Some(FsError::NotFound));
+        w.file(dir, &format!("file{n}")).await;
+        if n % 30 == 0 {
+            w.mdt.sync().await.expect("sync");
+        }
+    }
+    w.unlink(dir, "file7").await.expect("unlink");
+    assert_eq!(now(w.mdt.lookup(dir, b"file7")).err(), Some(FsError::NotFound));
+    assert_eq!(now(w.mdt.names(dir, 0, 1000)).map(|names| names.len()), Ok(99));
+    assert_eq!(w.mdt.stats().database_reads, before);
+
+    // Directories that were made one after the other are mostly listed so too.
+    let mut dirs = Vec::new();
+    for n in 0..128 {
+        dirs.push((w.dir(dir, &format!("dir{n}")).await, 1 + n % 5));
+    }
+    for &(dir, count) in &dirs {
+        for n in 0..count {
+            w.file(dir, &format!("file{n}")).await;
+        }
+    }
+    w.reopen().await;
+    w.file(dirs[40].0, "uncommitted").await;
+    let before = w.mdt.stats().database_reads;
+    for (n, &(dir, count)) in dirs.iter().enumerate() {
+        let names = w.mdt.names(dir, 0, 100).wait().await.expect("names");
+        assert_eq!(names.len(), count + usize::from(n == 40));
+        assert!(w.mdt.lookup(dir, b"none").wait().await.is_err());
+    }
+    let reads = w.mdt.stats().database_reads - before;
+    assert!(reads <= 12, "{reads} reads");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_listing_is_known_until_something_changes() {
     let w = World::new().await;
     let dir = w.dir(Ino::ROOT, "dir").await;

@@ -31,6 +31,7 @@ impl Mdt {
                 }
                 inode.nlink = 2;
                 inode.parent = parent;
+                tx.made_directory = tx.again.is_none().then_some(ino);
                 dir.nlink += 1;
             }
             tx.put_inode(ino, &inode);

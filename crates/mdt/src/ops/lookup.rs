@@ -2,14 +2,18 @@
 
 use crate::key::{self, table};
 use crate::phys::DirentPhys;
-use crate::{Mdt, Outcome, Stop, names, phys};
+use crate::{Mdt, Outcome, Stop, directories, names, phys};
 use futures::stream::{self, StreamExt};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tarn_base::posix::{Attr, DirEntry, FileKind, NameEntry};
 use tarn_base::{Answer, FsError, Ino};
 
 /// Inodes of a listing that are looked up at once: each may have to come from a bucket.
 const ATTRIBUTES_AT_ONCE: usize = 16;
+
+/// Most rows that are read of directories at once.
+const LEARNED: usize = 1024;
 
 /// Ends of listings that are remembered.
 const ENDS: usize = 32;
@@ -114,8 +118,14 @@ impl Mdt {
         let (first, end) = key::of_inode(table::DIRENT, dir);
         let start = if cookie == 0 { first } else { key::dirent(dir, hash) };
         let change = self.op.lock().changes;
+        if cookie == 0 && !self.rows.is_known(dir) {
+            self.learn(dir).await?;
+        }
         // One row more than asked for: the first may hold nothing but names already given.
-        let rows = self.scan(&start, &end, max + 1).await?;
+        let rows = match self.rows.listed(&start, max + 1) {
+            Some(rows) => rows,
+            None => self.scan(&start, &end, max + 1).await?,
+        };
         let all = rows.len() <= max;
         let mut out = Vec::new();
         for (key, row) in rows {
@@ -143,6 +153,29 @@ impl Mdt {
         }
         out.truncate(max);
         Ok(out)
+    }
+}
+
+impl Mdt {
+    /// Reads the names of a directory, and of those that are likely to be listed next, unless they are many.
+    async fn learn(&self, dir: Ino) -> Result<(), FsError> {
+        let before = self.rows.all_retirements();
+        let (start, end) = self.near.names(dir);
+        let rows = self.db.scan(&start, &end, LEARNED).await?;
+        // Of the directory of the last row there may be more.
+        let last = rows.last().filter(|_| rows.len() == LEARNED).and_then(|(key, _)| key::ino_of(key));
+        let mut known = BTreeMap::from([(dir, BTreeSet::new())]);
+        for (key, row) in rows {
+            if let Some((dir, hash)) = directories::place(&key).filter(|(dir, _)| Some(*dir) != last) {
+                self.near.found(&key);
+                self.rows.insert_near(key, row, &before);
+                known.entry(dir).or_default().insert(hash);
+            }
+        }
+        for (dir, hashes) in known.into_iter().filter(|(dir, _)| Some(*dir) != last) {
+            self.rows.learn(dir, hashes, &before);
+        }
+        Ok(())
     }
 }
 
