@@ -4,9 +4,9 @@ import os
 import shutil
 import time
 
-import nothing
+from nothing import Nothing
 from processor import settle
-from systems import Ext4, System, Tarn
+from systems import Ext4, Tarn
 
 GIB = 1 << 30
 # Names a process works on, and how often readdir lists all of them.
@@ -95,28 +95,6 @@ def measure(folder, workers, many, each):
         seconds = max(entry[3] for entry in mine) - min(entry[1] for entry in mine)
         speeds[what] = sum(entry[2] for entry in mine) / seconds
     return speeds
-
-
-class Nothing(System):
-    """The FUSE file system that does nothing."""
-
-    def __init__(self, root):
-        super().__init__("nothing", root)
-        self.context = None
-
-    def mount(self):
-        self.context = nothing.mounted(self.root, 0)
-        file = self.context.__enter__()
-        if file:
-            self.mnt = os.path.dirname(file)
-
-    def unmount(self):
-        if self.context:
-            self.context.__exit__(None, None, None)
-            self.context = None
-
-    def abort(self):
-        self.unmount()
 
 
 class Metadata:

@@ -5,6 +5,7 @@ import subprocess
 import time
 
 import yardstick
+from systems import System
 
 READY_LIMIT = 10
 
@@ -33,3 +34,27 @@ def mounted(root, size):
     finally:
         subprocess.run(["umount", folder], check=False)
         process.wait(READY_LIMIT)
+
+
+class Nothing(System):
+    """The FUSE file system that does nothing."""
+
+    def __init__(self, root):
+        super().__init__("nothing", root)
+        self.context = None
+
+    def mount(self):
+        """Whether it could be: it may not have been built."""
+        self.context = mounted(self.root, 0)
+        file = self.context.__enter__()
+        if file:
+            self.mnt = os.path.dirname(file)
+        return file is not None
+
+    def unmount(self):
+        if self.context:
+            self.context.__exit__(None, None, None)
+            self.context = None
+
+    def abort(self):
+        self.unmount()

@@ -1,4 +1,5 @@
 """Rows of small files: a source tree unpacked, read and removed, and what that takes in requests."""
+import contextlib
 import json
 import os
 import subprocess
@@ -6,6 +7,7 @@ import time
 
 import smallfiles
 from harness import REPO
+from nothing import Nothing
 from processor import settle
 from stores import requests
 from systems import Ext4, Tarn
@@ -54,7 +56,7 @@ class Small:
     def round(self, number):
         turns = [lambda kind=kind, pool=pool: self.tarn(kind, pool) for kind, pool in self.pools.items()]
         if self.ext4:
-            turns.append(lambda: self.peer(self.ext4, "local"))
+            turns += [lambda: self.peer(self.ext4, "local"), self.nothing]
         turns += [lambda peer=peer: self.peer(peer, "s3") for peer in self.bench.peers()]
         for turn in self.bench.turned(turns, number):
             settle()
@@ -67,6 +69,14 @@ class Small:
         took = remove(pool)
         if not self.bench.floors:
             self.results.add(f"{kind}-small-rm", "tarn", took)
+
+    def nothing(self):
+        with contextlib.closing(Nothing(self.bench.root)) as nothing:
+            if nothing.mount():
+                self.results.add("local-small-write", "nothing", untar(nothing, self.archive))
+                drop_caches()
+                self.results.add("local-small-read", "nothing", cat(nothing))
+                self.results.add("local-small-rm", "nothing", remove(nothing))
 
     def peer(self, peer, kind):
         steps = [

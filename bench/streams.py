@@ -2,8 +2,8 @@
 import contextlib
 import os
 
-import nothing
 import yardstick
+from nothing import Nothing, mounted
 from processor import Meter, settle
 from systems import Tarn
 from work import MIB, read_files, remount_cold, timed, write_files
@@ -43,6 +43,10 @@ class Streams:
         settle()
         self.raw(row, yardstick.put(self.server, self.size))
         self.results.moved(row, "tarn", write_files(self.pool, names, self.size, self.bench.block))
+        with contextlib.closing(Nothing(self.bench.root)) as nothing:
+            if nothing.mount():
+                moved = write_files(nothing, names, self.size, self.bench.block)
+                self.results.moved(row, "nothing", moved)
 
     def read(self, row, names, direct):
         settle()
@@ -50,7 +54,7 @@ class Streams:
         remount_cold(self.pool, self.size)
         self.results.moved(row, "tarn", read_files(self.pool.mnt, names, self.size, direct))
         if len(names) == 1:
-            with nothing.mounted(self.bench.root, self.size) as file:
+            with mounted(self.bench.root, self.size) as file:
                 if file:
                     moved = read_files(os.path.dirname(file), [os.path.basename(file)], self.size, direct)
                     self.results.moved(row, "nothing", moved)

@@ -1,17 +1,18 @@
 //! A FUSE file system that does nothing: one file, `file`, whose content lies in memory already, and files and
-//! directories that are made, which are names in a table and hold nothing.
+//! directories that are made, which are names and sizes in a table. What is written is thrown away.
 //!
 //!     nothing DIR SIZE
 //!
-//! What it costs to read, or to make a name, is what the kernel takes for FUSE alone, so that a benchmark can tell how
-//! much of a real file system's cost could be saved at all. It asks the kernel for what Tarn asks for. Ends when it is
-//! unmounted.
+//! What it costs to read, to write, or to make a name, is what the kernel takes for FUSE alone, so that a benchmark can
+//! tell how much of a real file system's cost could be saved at all. It asks the kernel for what Tarn asks for. Ends when
+//! it is unmounted.
 
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request, Session, TimeOrNow,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
 };
+use libc::{O_ACCMODE, O_WRONLY};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -28,9 +29,15 @@ const TTL: Duration = Duration::from_secs(60);
 struct Names {
     last: u64,
     entries: HashMap<u64, BTreeMap<OsString, (u64, FileType)>>,
-    kinds: HashMap<u64, FileType>,
+    nodes: HashMap<u64, Node>,
     /// What each open directory held when it was opened.
     listings: HashMap<u64, Listing>,
+}
+
+#[derive(Clone, Copy)]
+struct Node {
+    kind: FileType,
+    size: u64,
 }
 
 type Listing = Arc<Vec<(OsString, u64, FileType)>>;
@@ -50,17 +57,18 @@ impl Nothing {
         let mut names = self.names();
         names.last += 1;
         let ino = FILE.0 + names.last;
-        names.kinds.insert(ino, kind);
+        let node = Node { kind, size: 0 };
+        names.nodes.insert(ino, node);
         names.entries.entry(parent.0).or_default().insert(name.to_owned(), (ino, kind));
         drop(names);
-        self.attr_of(INodeNo(ino), kind)
+        attr_of(INodeNo(ino), node)
     }
 
     fn remove(&self, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let mut names = self.names();
         match names.entries.get_mut(&parent.0).and_then(|entries| entries.remove(name)) {
             Some((ino, _)) => {
-                names.kinds.remove(&ino);
+                names.nodes.remove(&ino);
                 names.entries.remove(&ino);
                 drop(names);
                 reply.ok();
@@ -70,32 +78,32 @@ impl Nothing {
     }
 
     fn attr(&self, ino: INodeNo) -> FileAttr {
-        let kind = match ino {
-            FILE => FileType::RegularFile,
-            _ => self.names().kinds.get(&ino.0).copied().unwrap_or(FileType::Directory),
+        let directory = Node { kind: FileType::Directory, size: 0 };
+        let node = match ino {
+            FILE => Node { kind: FileType::RegularFile, size: self.size },
+            _ => self.names().nodes.get(&ino.0).copied().unwrap_or(directory),
         };
-        self.attr_of(ino, kind)
+        attr_of(ino, node)
     }
+}
 
-    fn attr_of(&self, ino: INodeNo, kind: FileType) -> FileAttr {
-        let size = if ino == FILE { self.size } else { 0 };
-        FileAttr {
-            ino,
-            size,
-            blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm: 0o755,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        }
+fn attr_of(ino: INodeNo, node: Node) -> FileAttr {
+    FileAttr {
+        ino,
+        size: node.size,
+        blocks: node.size / 512,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: node.kind,
+        perm: 0o755,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
     }
 }
 
@@ -120,7 +128,7 @@ impl Filesystem for Nothing {
         }
         let found = self.names().entries.get(&parent.0).and_then(|entries| entries.get(name).copied());
         match found {
-            Some((ino, kind)) => reply.entry(&TTL, &self.attr_of(INodeNo(ino), kind), Generation(0)),
+            Some((ino, _)) => reply.entry(&TTL, &self.attr(INodeNo(ino)), Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
     }
@@ -136,12 +144,12 @@ impl Filesystem for Nothing {
         name: &OsStr,
         _mode: u32,
         _umask: u32,
-        _flags: i32,
+        flags: i32,
         _kill_suidgid: bool,
         reply: ReplyCreate,
     ) {
         let attr = self.make(parent, name, FileType::RegularFile);
-        reply.created(&TTL, &TTL, &attr, Generation(0), FileHandle(0), FopenFlags::empty());
+        reply.created(&TTL, &TTL, &attr, Generation(0), FileHandle(0), open_flags(flags));
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -239,14 +247,36 @@ impl Filesystem for Nothing {
         reply.attr(&TTL, &self.attr(ino));
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, _kill_suidgid: bool, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::empty());
+    fn open(&self, _: &Request, _: INodeNo, flags: OpenFlags, _kill_suidgid: bool, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), open_flags(flags.0));
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        if let Some(node) = self.names().nodes.get_mut(&ino.0) {
+            node.size = node.size.max(offset + data.len() as u64);
+        }
+        reply.written(data.len() as u32);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _data: bool, reply: ReplyEmpty) {
+        reply.ok();
     }
 
     fn read(
         &self,
         _request: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
         size: u32,
@@ -254,8 +284,16 @@ impl Filesystem for Nothing {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let len = self.size.saturating_sub(offset).min(size.into()) as usize;
+        let len = self.attr(ino).size.saturating_sub(offset).min(size.into()) as usize;
         reply.data(&self.content[..len.min(CONTENT)]);
+    }
+}
+
+/// As Tarn has it: what is only written goes around the page cache.
+fn open_flags(flags: i32) -> FopenFlags {
+    match flags & O_ACCMODE {
+        O_WRONLY => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        _ => FopenFlags::FOPEN_KEEP_CACHE,
     }
 }
 
