@@ -181,6 +181,12 @@ plainly where Tarn misses what it sets itself.
 - **MISSED** stands wherever the figure is not what was aimed at. A row without a target is there to be known.
 """
 
+LIMIT = (
+    "The limit is what would be reached on the same cores if Tarn itself took nothing of them: for streams, by what the "
+    "raw client with its server and a FUSE file system that does nothing take together, without a moment's wait; for "
+    "small files, by the time that the latter takes alone."
+)
+
 
 def page(record, path):
     """Writes the page, and its plots and figures, which lie in a folder beside it. Rows that this run has not measured
@@ -233,8 +239,8 @@ def reached(found):
 
 def summary(record, lines):
     """All rows with a target, in one table."""
-    lines += ["## All targets", "", "| row | Tarn | compared with | ratio | target | |"]
-    lines.append("| --- | --- | --- | --- | --- | --- |")
+    lines += ["## All targets", "", "| row | Tarn | compared with | ratio | target | | limit |"]
+    lines.append("| --- | --- | --- | --- | --- | --- | --- |")
     for name, found in record["rows"].items():
         row = ROWS[name]
         if row.target is None:
@@ -243,8 +249,21 @@ def summary(record, lines):
         beside = f"{opponent}: {shown(found['systems'][opponent]['median'], row.unit)}" if opponent else ""
         ratio = f"{found['judged']:.2f}" if row.against and found["judged"] is not None else ""
         figure = shown(tarn["median"], row.unit) if tarn else ""
-        lines.append(f"| {row.about} | {figure} | {beside} | {ratio} | {pretty(row)} | {reached(found)} |")
-    lines.append("")
+        cells = (row.about, figure, beside, ratio, pretty(row), reached(found), limit(row, found["systems"]))
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", LIMIT, ""]
+
+
+def limit(row, systems):
+    """What the machine allows for, as far as it was measured."""
+    raw, fuse = systems.get("raw"), systems.get("nothing")
+    if not fuse or row.against == "nothing":
+        return ""
+    if row.unit == "s":
+        return shown(fuse["median"], row.unit)
+    if not raw or None in (raw["cost"], fuse["cost"]):
+        return ""
+    return f"{reachable(raw['cost'], fuse['cost']) / raw['median']:.2f}"
 
 
 def section(title, rows, drawn, lines):

@@ -73,10 +73,12 @@ class Small:
     def nothing(self):
         with contextlib.closing(Nothing(self.bench.root)) as nothing:
             if nothing.mount():
-                self.results.add("local-small-write", "nothing", untar(nothing, self.archive))
+                figures = {"write": untar(nothing, self.archive)}
                 drop_caches()
-                self.results.add("local-small-read", "nothing", cat(nothing))
-                self.results.add("local-small-rm", "nothing", remove(nothing))
+                figures |= {"read": cat(nothing), "rm": remove(nothing)}
+                for what, figure in figures.items():
+                    for kind in self.pools:
+                        self.results.add(f"{kind}-small-{what}", "nothing", figure)
 
     def peer(self, peer, kind):
         steps = [
@@ -118,6 +120,9 @@ class Tree:
         for system in self.bench.turned([self.pool, self.ext4], number):
             settle()
             self.one(system, number)
+        with contextlib.closing(Nothing(self.bench.root)) as nothing:
+            if nothing.mount():
+                self.results.add("tree-untar", "nothing", untar(nothing, self.archive, "tree"))
 
     def one(self, system, number):
         if system is self.ext4:
