@@ -74,25 +74,24 @@ impl World {
         LocalMds::new(self.mdt.lock().clone())
     }
 
-    /// Breaks every connection.
-    fn cut(&self) {
-        self.connections.lock().drain(..).for_each(|connection| connection.abort());
-    }
-
-    /// The host's process is there, or it is not.
-    fn set_up(&self, up: bool) {
-        self.up.store(up, Relaxed);
-        self.cut();
-    }
-
-    /// Ends the host's process and starts it anew: what is not durable is lost.
-    async fn crash(&self) {
-        self.up.store(false, Relaxed);
+    /// Breaks every connection, and returns when nobody answers on one any more.
+    async fn cut(&self) {
         let connections: Vec<_> = self.connections.lock().drain(..).collect();
         for connection in connections {
             connection.abort();
             let _ = connection.await;
         }
+    }
+
+    /// The host's process is there, or it is not.
+    async fn set_up(&self, up: bool) {
+        self.up.store(up, Relaxed);
+        self.cut().await;
+    }
+
+    /// Ends the host's process and starts it anew: what is not durable is lost.
+    async fn crash(&self) {
+        self.set_up(false).await;
         self.mdt.lock().abandon();
         let mdt = open(&self.pool).await;
         *self.export.lock() = Exported::new("tank", self.pool.clone(), mdt.clone(), BTreeMap::new());
@@ -297,7 +296,7 @@ async fn a_lost_connection_is_made_anew_and_nothing_is_done_twice() {
         .collect();
     while makers.iter().any(|maker| !maker.is_finished()) {
         tokio::time::sleep(Duration::from_millis(15)).await;
-        world.cut();
+        world.cut().await;
     }
     for maker in makers {
         assert_eq!(maker.await.unwrap(), Ok(()));
@@ -362,14 +361,14 @@ async fn calls_wait_for_a_server_that_is_away_until_the_link_is_given_up() {
     let world = World::new().await;
     let link = connect(&world, "tank").await.unwrap();
     let mds = RemoteMds::new(link.clone());
-    world.set_up(false);
+    world.set_up(false).await;
     let waits = tokio::spawn(mds.getattr(Ino::ROOT).wait());
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waits.is_finished() && link.lost().is_some());
-    world.set_up(true);
+    world.set_up(true).await;
     let told = timeout(Duration::from_secs(20), waits).await.unwrap().unwrap();
     assert_eq!(told.map(|attr| attr.ino), Ok(Ino::ROOT));
-    world.set_up(false);
+    world.set_up(false).await;
     let waits = tokio::spawn(mds.getattr(Ino::ROOT).wait());
     tokio::time::sleep(Duration::from_millis(100)).await;
     link.give_up();
