@@ -107,11 +107,10 @@ class Metadata:
 
     def round(self, number):
         self.ext4.mount()
-        self.nothing.mount()
+        systems = [self.pool, self.ext4] + [self.nothing] * self.nothing.mount()
         try:
             for workers, many in FORMS:
-                turns = [self.pool, self.ext4, self.nothing]
-                for system in self.bench.turned(turns, number):
+                for system in self.bench.turned(systems, number):
                     settle()
                     self.one(system, workers, many)
         finally:

@@ -1,4 +1,5 @@
-//! Directories of which every name is known: they were made since the dataset was opened, or were listed to their end.
+//! Directories of which every name is known: they were made since the dataset was opened, or one scan for a listing
+//! brought all of them.
 //!
 //! Of a name that such a directory does not have, nobody need ask the database, and a listing need not either as long as
 //! the rows are in memory. What is kept is the hash of each name's row, as the open txg has them. A shard of the rows
