@@ -6,6 +6,7 @@ use super::hybrid::Hybrid;
 use super::jobs::Tagger;
 use super::listing::{Entry, list, list_names};
 use super::locks::{Asked, LockBook};
+use super::mount::Wanted;
 use super::reply::{GENERATION, Ttl, goes_direct, open_flags, send_read, send_sized};
 use fuser::*;
 use std::ffi::OsStr;
@@ -22,17 +23,10 @@ use tarn_client::{Client, Handle, OpenMode};
 /// Most bytes that one copy can report in its reply, in whole pages.
 const COPY_MAX: u64 = 0xffff_f000;
 
-/// What the kernel is asked for when the session begins.
-#[derive(Clone, Copy)]
-pub(super) struct Negotiation {
-    pub max_write: u32,
-    pub max_background: u16,
-}
-
 pub(super) struct Door {
     pub client: Arc<Client>,
     pub waits: Waits,
-    pub negotiation: Negotiation,
+    pub wanted: Wanted,
     /// See [`super::MountOptions`].
     pub hybrid: Arc<Hybrid>,
     pub attr_ttl: Duration,
@@ -91,7 +85,7 @@ impl Door {
 
 impl Filesystem for Door {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        super::mount::negotiate(self.negotiation, config);
+        super::mount::negotiate(self.wanted, config);
         self.opens_directories = !config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         Ok(())
     }

@@ -48,5 +48,5 @@ mod tests;
 pub use convert::YOUNG_TTL;
 pub use counters::{FuseStats, OperationStats};
 pub use jobs::JobId;
-pub use mount::{MountError, MountOptions, Mounted, mount};
+pub use mount::{MountError, MountOptions, Mounted, Wanted, mount, negotiate};
 pub use mounts::take_over;

@@ -3,7 +3,7 @@
 use super::answer::Waits;
 use super::counters::{Counters, FuseStats};
 use super::device::{self, Leaving};
-use super::door::{Door, Negotiation};
+use super::door::Door;
 use super::hybrid::Hybrid;
 use super::jobs::{JobId, Tagger};
 use super::locks::LockBook;
@@ -119,13 +119,22 @@ impl MountOptions {
     }
 }
 
+/// Bounds that the kernel is asked for when the session begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// See [`MountOptions`].
+    pub max_write: u32,
+    pub max_background: u16,
+}
+
 /// Asks the kernel for what Tarn wants, as far as this kernel has it.
 ///
 /// Not asked for, on purpose: `WRITEBACK_CACHE`, which would own size and times; `AUTO_INVAL_DATA`, which drops
 /// cached pages whenever the time of modification moves, so after each of our own writes; `ATOMIC_O_TRUNC`, by which an
-/// open empties a file before the kernel has refused it (a program that is being executed); `OVER_IO_URING`, which
-/// hangs a mount whose daemon registers no rings; `ABORT_ERROR`, which makes an ordinary end look like a failure.
-pub(super) fn negotiate(wanted: Negotiation, config: &mut KernelConfig) {
+/// open empties a file before the kernel has refused it (a program that is being executed); `OVER_IO_URING`, by which a
+/// process that waits for a lock can hold up the one that is to release it (docs/ARCHITECTURE.md); `ABORT_ERROR`, which
+/// makes an ordinary end look like a failure.
+pub fn negotiate(wanted: Wanted, config: &mut KernelConfig) {
     let flags = [
         InitFlags::FUSE_ASYNC_READ,
         InitFlags::FUSE_ASYNC_DIO,
@@ -177,7 +186,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
     let door = Door {
         client,
         waits: Waits { runtime: runtime.clone(), interrupts: Arc::default(), counters: counters.clone() },
-        negotiation: Negotiation { max_write: options.max_write, max_background: options.max_background },
+        wanted: Wanted { max_write: options.max_write, max_background: options.max_background },
         hybrid: Arc::new(Hybrid::new(options.hybrid_io)),
         attr_ttl: options.attr_ttl,
         entry_ttl: options.entry_ttl,
