@@ -7,6 +7,7 @@
 
 use crate::key::{self, Key, table};
 use crate::rows::Row;
+use foldhash::fast::FixedState;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::Ino;
@@ -50,7 +51,7 @@ pub(crate) fn place(key: &[u8]) -> Option<(Ino, u64)> {
 
 /// The known directories of one shard.
 #[derive(Default)]
-pub(crate) struct Directories(HashMap<Ino, BTreeSet<u64>>);
+pub(crate) struct Directories(HashMap<Ino, BTreeSet<u64>, FixedState>);
 
 impl Directories {
     pub fn is_known(&self, dir: Ino) -> bool {

@@ -16,6 +16,7 @@
 
 mod acl;
 mod carry;
+mod changes;
 mod check;
 mod client;
 mod compact;
@@ -47,6 +48,7 @@ pub use memory::MemoryUse;
 pub use open::MdtOptions;
 pub use ops::{FileChange, RecordChange, Share};
 
+use foldhash::fast::FixedState;
 use key::Key;
 use parking_lot::{Mutex, RwLock};
 use phys::{SuperPhys, VdevPhys};
@@ -208,7 +210,7 @@ pub struct Mdt {
     properties: RwLock<Properties>,
     hashing: names::Hashing,
     /// Inodes that somebody holds open, and how often.
-    open_inodes: Mutex<HashMap<Ino, reap::OpenInode>>,
+    open_inodes: Mutex<HashMap<Ino, reap::OpenInode, FixedState>>,
     reaper: reap::Reaper,
     reclaimer: reclaim::Reclaimer,
     carrier: carry::Carrier,

@@ -55,47 +55,59 @@ impl Hashing {
     }
 }
 
-pub fn find(tx: &Tx, hashing: Hashing, dir: Ino, name: &[u8]) -> Outcome<Option<NamePhys>> {
-    let names = tx.dirents(dir, hashing.of(name))?;
-    Ok(names.entries.into_iter().find(|entry| entry.name == name))
+/// Where a name is in its directory, or would be: the row of all names that share its hash. What is done to it counts
+/// from then on for everybody who looks, so another place of the same transaction is to be looked up after that.
+pub struct Place<'a> {
+    dir: Ino,
+    hash: u64,
+    name: &'a [u8],
+    names: DirentPhys,
 }
 
-/// Adds a name that is not there.
-pub fn add(tx: &mut Tx, hashing: Hashing, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Outcome<()> {
+pub fn place<'a>(tx: &Tx, hashing: Hashing, dir: Ino, name: &'a [u8]) -> Outcome<Place<'a>> {
     let hash = hashing.of(name);
-    let mut names = tx.dirents(dir, hash)?;
-    let slot = free_slot(&names).ok_or(Stop::Fail(FsError::NoSpace))?;
-    names.entries.push(NamePhys { slot, ino, kind, name: name.to_vec() });
-    names.entries.sort_by_key(|entry| entry.slot);
-    tx.put_dirents(dir, hash, &names);
-    Ok(())
+    Ok(Place { dir, hash, name, names: tx.dirents(dir, hash)? })
+}
+
+impl Place<'_> {
+    /// What the name stands for, if it is there.
+    pub fn entry(&self) -> Option<&NamePhys> {
+        self.names.entries.iter().find(|entry| entry.name == self.name)
+    }
+
+    /// What the name stands for, which must be there.
+    pub fn found(&self) -> Outcome<&NamePhys> {
+        self.entry().ok_or(Stop::Fail(FsError::NotFound))
+    }
+
+    /// Adds the name, which is not there.
+    pub fn add(mut self, tx: &mut Tx, ino: Ino, kind: FileKind) -> Outcome<()> {
+        let slot = free_slot(&self.names).ok_or(Stop::Fail(FsError::NoSpace))?;
+        self.names.entries.push(NamePhys { slot, ino, kind, name: self.name.to_vec() });
+        self.names.entries.sort_by_key(|entry| entry.slot);
+        tx.put_dirents(self.dir, self.hash, &self.names);
+        Ok(())
+    }
+
+    pub fn remove(mut self, tx: &mut Tx) {
+        self.names.entries.retain(|entry| entry.name != self.name);
+        tx.put_dirents(self.dir, self.hash, &self.names);
+    }
+
+    /// Lets the name, which is there and keeps its place, stand for another inode.
+    pub fn point(mut self, tx: &mut Tx, ino: Ino, kind: FileKind) {
+        for entry in self.names.entries.iter_mut().filter(|entry| entry.name == self.name) {
+            entry.ino = ino;
+            entry.kind = kind;
+        }
+        tx.put_dirents(self.dir, self.hash, &self.names);
+    }
 }
 
 fn free_slot(names: &DirentPhys) -> Option<u16> {
     let taken = names.entries.iter().map(|entry| entry.slot);
     let gap = taken.zip(0u16..).find(|(slot, expected)| slot != expected).map(|(_, free)| free);
     gap.or_else(|| u16::try_from(names.entries.len()).ok())
-}
-
-/// Removes a name.
-pub fn remove(tx: &mut Tx, hashing: Hashing, dir: Ino, name: &[u8]) -> Outcome<()> {
-    let hash = hashing.of(name);
-    let mut names = tx.dirents(dir, hash)?;
-    names.entries.retain(|entry| entry.name != name);
-    tx.put_dirents(dir, hash, &names);
-    Ok(())
-}
-
-/// Lets an existing name, in its place, stand for another inode.
-pub fn point(tx: &mut Tx, hashing: Hashing, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Outcome<()> {
-    let hash = hashing.of(name);
-    let mut names = tx.dirents(dir, hash)?;
-    for entry in names.entries.iter_mut().filter(|entry| entry.name == name) {
-        entry.ino = ino;
-        entry.kind = kind;
-    }
-    tx.put_dirents(dir, hash, &names);
-    Ok(())
 }
 
 #[cfg(test)]

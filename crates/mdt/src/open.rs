@@ -18,7 +18,7 @@ use crate::rows::RowStore;
 use crate::txg::Engine;
 use crate::{Counters, Mdt, OpState, Properties, no_stop, pool_error};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tarn_base::posix::FileKind;
 use tarn_base::{Clock, DatasetId, FsError, Grant, Ino, Txg};
@@ -79,7 +79,7 @@ impl Mdt {
             engine: Engine::new(numbers.txg),
             properties: RwLock::new(options.properties),
             hashing: Hashing { seed: numbers.hash_seed, bits: numbers.hash_bits },
-            open_inodes: Mutex::new(HashMap::new()),
+            open_inodes: Mutex::default(),
             reaper: Reaper::default(),
             reclaimer: Reclaimer::default(),
             carrier: Carrier::default(),

@@ -1,8 +1,9 @@
 //! Inodes without a name: kept while somebody has them open, freed after that.
 //!
 //! An inode that loses its last name gets an orphan row in the same transaction, so that after a crash it is
-//! found and freed. Small files are freed in one transaction; large ones in bounded steps, with a flag on the
-//! inode that lets nothing be added meanwhile.
+//! found and freed. Those that lose it within a moment are freed together: waking a task for each would cost as much as
+//! removing its name, and the segments that they share are then changed once. Small files are freed in one transaction;
+//! large ones in bounded steps, with a flag on the inode that lets nothing be added meanwhile.
 
 use crate::key::{self, table};
 use crate::ops::free_records;
@@ -18,6 +19,11 @@ use tarn_base::point::{self, Point};
 use tarn_base::posix::Attr;
 use tarn_base::{Answer, FsError, Ino};
 use tokio::sync::Notify;
+
+/// How long an orphan waits for others.
+const GATHER: Duration = Duration::from_millis(10);
+/// Orphans of one transaction, which holds up everybody else's.
+const TOGETHER: usize = 16;
 
 #[derive(Default)]
 pub struct Reaper {
@@ -37,6 +43,12 @@ impl Reaper {
     pub fn push(&self, ino: Ino) {
         self.queue.lock().push_back(ino);
         self.wake.notify_one();
+    }
+
+    fn next(&self) -> Vec<Ino> {
+        let mut queue = self.queue.lock();
+        let count = queue.len().min(TOGETHER);
+        queue.drain(..count).collect()
     }
 }
 
@@ -81,34 +93,59 @@ impl Mdt {
 
     /// The background task.
     pub(crate) async fn run_reaper(self: Arc<Self>) {
-        loop {
-            let next = self.reaper.queue.lock().pop_front();
-            let Some(ino) = next else {
-                tokio::select! {
-                    _ = self.reaper.wake.notified() => continue,
-                    _ = self.stop.cancelled() => return,
-                }
-            };
-            match self.reap(ino).await {
-                Ok(()) => {
-                    self.counters.reaped.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(FsError::Fenced) => return,
-                Err(error) => {
-                    tracing::warn!(%ino, %error, "cannot free the inode yet");
-                    self.reaper.queue.lock().push_back(ino);
-                    tokio::select! {
-                        _ = tokio::time::sleep(Duration::from_secs(1)) => {}
-                        _ = self.stop.cancelled() => return,
-                    }
+        let work = async {
+            loop {
+                let orphans = self.reaper.next();
+                if orphans.is_empty() {
+                    self.reaper.wake.notified().await;
+                    tokio::time::sleep(GATHER).await;
+                } else if self.reap_all(&orphans).await.is_err() {
+                    return;
                 }
             }
+        };
+        tokio::select! {
+            () = work => {}
+            () = self.stop.cancelled() => {}
         }
     }
 
-    pub(crate) async fn reap(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
-        let small = self.change_slowly(&move |tx: &mut Tx| begin(tx, ino)).await?;
-        let Some(rest) = small else { return Ok(()) };
+    /// Frees them; those that cannot be freed yet go to the end of the queue. The error is that the dataset is another
+    /// owner's.
+    async fn reap_all(self: &Arc<Self>, orphans: &[Ino]) -> Result<(), FsError> {
+        let together = |tx: &mut Tx| {
+            tx.want(orphans.iter().map(|ino| key::inode(*ino)))?;
+            orphans.iter().map(|ino| begin(tx, *ino)).collect::<Outcome<Vec<_>>>()
+        };
+        let begun = self.change_slowly(&together).await;
+        for (at, &ino) in orphans.iter().enumerate() {
+            let reaped = match &begun {
+                Ok(rests) => self.reap_rest(ino, rests[at]).await,
+                // One of them is in the way of the others.
+                Err(_) => self.reap(ino).await,
+            };
+            match reaped {
+                Ok(()) => {
+                    self.counters.reaped.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(FsError::Fenced) => return Err(FsError::Fenced),
+                Err(error) => {
+                    tracing::warn!(%ino, %error, "cannot free the inode yet");
+                    self.reaper.queue.lock().push_back(ino);
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn reap(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
+        let rest = self.change_slowly(&move |tx: &mut Tx| begin(tx, ino)).await?;
+        self.reap_rest(ino, rest).await
+    }
+
+    async fn reap_rest(self: &Arc<Self>, ino: Ino, rest: Option<Rest>) -> Result<(), FsError> {
+        let Some(rest) = rest else { return Ok(()) };
         point::pass(Point::ReapFlagged);
         self.free_in_steps(ino, 0..rest.records).await?;
         point::pass(Point::ReapFreed);
@@ -126,6 +163,7 @@ impl Mdt {
 }
 
 /// What is left to free after the first transaction.
+#[derive(Clone, Copy)]
 struct Rest {
     records: u64,
 }

@@ -8,19 +8,21 @@
 //! be: what no txg has brought there yet is not there. Nor of directories whose names are all known (`directories`).
 //!
 //! # Invariants
-//! - At most two txgs have changes here: the open one and the one before it. They lie in `dirty[txg & 1]`.
+//! - At most two txgs have changes here: the open one and the one before it. They are told apart by `txg & 1`.
 //! - A committed row enters the cache either from a txg that became durable ([`RowStore::retire`]) or from the
 //!   database ([`RowStore::insert_loaded`]). A load that began before a retirement may be older than what was
 //!   retired, so it is dropped: every shard counts its retirements.
 
 use crate::Stop;
+use crate::changes::{Changes, Rows};
 use crate::directories::{self, Directories, Room};
 use crate::key::{self, Key};
 use crate::maps::Maps;
 use crate::memory::Shares;
 use bytes::Bytes;
+use foldhash::fast::FixedState;
 use parking_lot::Mutex;
-use quick_cache::{Weighter, unsync::Cache};
+use quick_cache::{Weighter, unsync};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::{Ino, Txg};
@@ -49,18 +51,13 @@ pub fn weight(key: &Key, row: &Row) -> u64 {
     ROW + spilled + row.as_ref().map_or(0, |value| value.len() as u64)
 }
 
+type Cache = unsync::Cache<Key, Row, RowWeight, FixedState>;
+
 struct Shard {
-    dirty: [BTreeMap<Key, Row>; 2],
-    clean: Cache<Key, Row, RowWeight>,
+    dirty: Changes,
+    clean: Cache,
     directories: Directories,
     retirements: u64,
-}
-
-impl Shard {
-    /// The row as the changes have it, those of the txg `newest` first.
-    fn changed(&self, newest: usize, key: &Key) -> Option<&Row> {
-        self.dirty[newest].get(key).or_else(|| self.dirty[newest ^ 1].get(key))
-    }
 }
 
 /// Rows that were loaded for one operation, so that the next try finds them whatever the cache has thrown out.
@@ -94,8 +91,14 @@ impl RowStore {
         let per_shard = shares.rows / SHARDS as u64;
         let shard = || {
             Mutex::new(Shard {
-                dirty: Default::default(),
-                clean: Cache::with_weighter((per_shard / (ROW + 64)) as usize, per_shard, RowWeight),
+                dirty: Changes::default(),
+                clean: Cache::with(
+                    (per_shard / (ROW + 64)) as usize,
+                    per_shard,
+                    RowWeight,
+                    FixedState::default(),
+                    Default::default(),
+                ),
                 directories: Directories::default(),
                 retirements: 0,
             })
@@ -122,7 +125,7 @@ impl RowStore {
     pub fn get(&self, key: &Key, loaded: &Loaded) -> Result<Row, Stop> {
         let newest = self.newest();
         let shard = self.shard(key).lock();
-        if let Some(row) = shard.changed(newest, key) {
+        if let Some(row) = shard.dirty.get(newest, key) {
             return Ok(row.clone());
         }
         if self.is_unwritten(key) {
@@ -153,14 +156,20 @@ impl RowStore {
     }
 
     /// Adds an operation's changes to the open txg. The caller holds the operation lock.
-    pub fn apply(&self, txg: Txg, writes: BTreeMap<Key, Row>) {
+    pub fn apply(&self, txg: Txg, writes: Rows) {
+        let parity = (txg.0 & 1) as usize;
         for (key, row) in writes {
             if let Some(dir) = key::inode_of(&key).filter(|_| row.is_none()) {
                 self.shard_of_names(dir).lock().directories.forget(&self.names, dir);
             }
             let mut shard = self.shard(&key).lock();
             shard.directories.note(&self.names, &key, &row);
-            shard.dirty[(txg.0 & 1) as usize].insert(key, row);
+            // Asked under the shard's lock: a txg that is retired meanwhile has said so before it takes it.
+            if row.is_none() && self.is_unwritten(&key) {
+                shard.dirty.remove_unwritten(parity, key);
+            } else {
+                shard.dirty.insert(parity, key, row);
+            }
         }
     }
 
@@ -182,7 +191,7 @@ impl RowStore {
             return;
         }
         for parity in [newest ^ 1, newest] {
-            for (key, row) in shard.dirty[parity].range::<Key, _>(&start..&end) {
+            for (key, row) in shard.dirty.in_range(parity, &start, &end, usize::MAX) {
                 let Some((_, hash)) = directories::place(key) else { continue };
                 match row {
                     Some(_) => hashes.insert(hash),
@@ -205,7 +214,7 @@ impl RowStore {
         let keys = shard.directories.rows_from(start, limit)?;
         keys.into_iter()
             .map(|key| {
-                let row = shard.changed(newest, &key).or_else(|| shard.clean.get(&key))?.clone()?;
+                let row = shard.dirty.get(newest, &key).or_else(|| shard.clean.get(&key))?.clone()?;
                 Some((key, row))
             })
             .collect()
@@ -223,7 +232,7 @@ impl RowStore {
         let mut out = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            out.extend(shard.dirty[(txg.0 & 1) as usize].iter().map(|(k, v)| (k.clone(), v.clone())));
+            out.extend(shard.dirty.of((txg.0 & 1) as usize).map(|(k, v)| (k.clone(), v.clone())));
         }
         out
     }
@@ -234,7 +243,7 @@ impl RowStore {
         self.unwritten.store(self.unwritten_then.load(Ordering::Acquire), Ordering::Release);
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let rows = std::mem::take(&mut shard.dirty[(txg.0 & 1) as usize]);
+            let rows = shard.dirty.take((txg.0 & 1) as usize);
             if rows.is_empty() {
                 continue;
             }
@@ -285,7 +294,9 @@ impl RowStore {
         let mut collect = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
             for parity in [newest ^ 1, newest] {
-                for (count, (key, row)) in shard.dirty[parity].range::<Key, _>(start..&upto).enumerate() {
+                for (count, (key, row)) in
+                    shard.dirty.in_range(parity, start, &upto, limit).into_iter().enumerate()
+                {
                     if count == limit {
                         upto = key.clone();
                         break;
@@ -325,7 +336,7 @@ mod tests {
     }
 
     fn write(store: &RowStore, txg: u64, key: &Key, value: Row) {
-        store.apply(Txg(txg), BTreeMap::from([(key.clone(), value)]));
+        store.apply(Txg(txg), Rows::from_iter([(key.clone(), value)]));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! from memory, and the cold one.
 
 use crate::Stop;
+use crate::changes::Rows;
 use crate::key::{self, Key};
 use crate::phys::{COUNT_MAX, Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
 use crate::rows::{Loaded, Row, RowStore};
@@ -33,7 +34,7 @@ pub enum Effect {
 pub struct Tx<'a> {
     rows: &'a RowStore,
     loaded: &'a Loaded,
-    pub(crate) writes: BTreeMap<Key, Row>,
+    pub(crate) writes: Rows,
     segments: BTreeMap<SegmentId, SegmentPhys>,
     /// Bytes that segments on these vdevs gained or lost.
     pub(crate) stored: BTreeMap<VdevId, i64>,
@@ -63,7 +64,7 @@ impl<'a> Tx<'a> {
         Tx {
             rows,
             loaded,
-            writes: BTreeMap::new(),
+            writes: Rows::default(),
             segments: BTreeMap::new(),
             stored: BTreeMap::new(),
             effects: Vec::new(),

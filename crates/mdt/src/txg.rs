@@ -18,6 +18,7 @@
 //! ask again. Only when another owner has fenced the database, or the dataset was given up, is there no way on:
 //! everything then fails with `Fenced`.
 
+use crate::changes::Rows;
 use crate::phys::encode;
 use crate::{Mdt, key};
 use std::sync::Arc;
@@ -192,7 +193,7 @@ impl Mdt {
         }
         let txg = op.txg;
         op.numbers.txg = txg;
-        let mut own = std::collections::BTreeMap::from([(key::super_row(), Some(encode(&op.numbers)))]);
+        let mut own = Rows::from_iter([(key::super_row(), Some(encode(&op.numbers)))]);
         if let Some(row) = op.client.as_mut().and_then(crate::client::ClientState::row) {
             own.insert(key::client_row(), Some(row));
         }

@@ -21,7 +21,8 @@ impl Mdt {
         let (name, hashing, shift) = (name.to_vec(), self.hashing, self.record_shift());
         self.change(move |tx| {
             let mut dir = directory(tx, parent)?;
-            if names::find(tx, hashing, parent, &name)?.is_some() {
+            let place = names::place(tx, hashing, parent, &name)?;
+            if place.entry().is_some() {
                 return Err(FsError::Exists.into());
             }
             let (ino, mut inode) = new_inode(tx, cred, parent, &dir, &node, shift)?;
@@ -35,7 +36,7 @@ impl Mdt {
                 dir.nlink += 1;
             }
             tx.put_inode(ino, &inode);
-            names::add(tx, hashing, parent, &name, ino, node.kind)?;
+            place.add(tx, ino, node.kind)?;
             entry_added(tx, parent, dir);
             Ok(inode.attr(ino))
         })
@@ -67,7 +68,8 @@ impl Mdt {
         let (name, hashing) = (name.to_vec(), self.hashing);
         self.change(move |tx| {
             let dir = directory(tx, parent)?;
-            if names::find(tx, hashing, parent, &name)?.is_some() {
+            let place = names::place(tx, hashing, parent, &name)?;
+            if place.entry().is_some() {
                 return Err(FsError::Exists.into());
             }
             let mut inode = tx.inode(ino)?;
@@ -87,7 +89,7 @@ impl Mdt {
             inode.nlink += 1;
             inode.ctime = tx.now;
             tx.put_inode(ino, &inode);
-            names::add(tx, hashing, parent, &name, ino, inode.kind)?;
+            place.add(tx, ino, inode.kind)?;
             entry_added(tx, parent, dir);
             Ok(inode.attr(ino))
         })

@@ -33,7 +33,8 @@ impl Mdt {
         }
         let (name, hashing) = (name.to_vec(), self.hashing);
         self.look(move |tx| {
-            let entry = names::find(tx, hashing, parent, &name)?.ok_or(Stop::Fail(FsError::NotFound))?;
+            let place = names::place(tx, hashing, parent, &name)?;
+            let entry = place.found()?;
             let inode = tx.find_inode(entry.ino)?.ok_or(Stop::Fail(FsError::NotFound))?;
             Ok(inode.attr(entry.ino))
         })

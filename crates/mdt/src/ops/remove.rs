@@ -3,7 +3,7 @@
 use super::lookup::directory;
 use crate::phys::InodePhys;
 use crate::tx::{Effect, Tx};
-use crate::{Mdt, Stop, key, names};
+use crate::{Mdt, key, names};
 use bytes::Bytes;
 use std::sync::Arc;
 use tarn_base::posix::FileKind;
@@ -28,16 +28,17 @@ impl Mdt {
         let (name, hashing) = (name.to_vec(), self.hashing);
         self.change(move |tx| {
             let mut dir = directory(tx, parent)?;
-            let entry = names::find(tx, hashing, parent, &name)?.ok_or(Stop::Fail(FsError::NotFound))?;
-            let mut inode = tx.inode(entry.ino)?;
+            let place = names::place(tx, hashing, parent, &name)?;
+            let ino = place.found()?.ino;
+            let mut inode = tx.inode(ino)?;
             match (directories, inode.kind == FileKind::Directory) {
                 (true, false) => return Err(FsError::NotDirectory.into()),
                 (false, true) => return Err(FsError::IsDirectory.into()),
                 (true, true) if inode.size > 0 => return Err(FsError::NotEmpty.into()),
                 _ => {}
             }
-            names::remove(tx, hashing, parent, &name)?;
-            let gone = drop_link(tx, entry.ino, &mut inode);
+            place.remove(tx);
+            let gone = drop_link(tx, ino, &mut inode);
             if directories {
                 dir.nlink = dir.nlink.saturating_sub(1);
             }

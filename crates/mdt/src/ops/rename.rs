@@ -2,10 +2,10 @@
 
 use super::lookup::directory;
 use super::remove::drop_link;
-use crate::names::Hashing;
+use crate::names::{Hashing, Place};
 use crate::phys::{InodePhys, NamePhys};
 use crate::tx::Tx;
-use crate::{Mdt, Outcome, Stop, names};
+use crate::{Mdt, Outcome, names};
 use std::sync::Arc;
 use tarn_base::posix::{FileKind, RenameMode};
 use tarn_base::{Answer, FsError, Ino};
@@ -40,9 +40,12 @@ impl Mdt {
 
 fn rename(tx: &mut Tx, hashing: Hashing, old: End, new: End, mode: RenameMode) -> Outcome<Option<Ino>> {
     directory(tx, old.dir)?;
-    directory(tx, new.dir)?;
-    let source = names::find(tx, hashing, old.dir, old.name)?.ok_or(Stop::Fail(FsError::NotFound))?;
-    let target = names::find(tx, hashing, new.dir, new.name)?;
+    if new.dir != old.dir {
+        directory(tx, new.dir)?;
+    }
+    let source = names::place(tx, hashing, old.dir, old.name)?.found()?.clone();
+    let place = names::place(tx, hashing, new.dir, new.name)?;
+    let target = place.entry().cloned();
     if source.kind == FileKind::Directory && old.dir != new.dir {
         refuse_loop(tx, source.ino, new.dir)?;
     }
@@ -54,7 +57,7 @@ fn rename(tx: &mut Tx, hashing: Hashing, old: End, new: End, mode: RenameMode) -
         (RenameMode::Exchange, Some(target)) => {
             exchange(tx, hashing, old, new, &source, &target).map(|()| None)
         }
-        (_, target) => replace(tx, hashing, old, new, &source, target),
+        (_, target) => replace(tx, hashing, old, (new, place), &source, target),
     }
 }
 
@@ -74,7 +77,7 @@ fn replace(
     tx: &mut Tx,
     hashing: Hashing,
     old: End,
-    new: End,
+    (new, place): (End, Place),
     source: &NamePhys,
     target: Option<NamePhys>,
 ) -> Outcome<Option<Ino>> {
@@ -88,21 +91,25 @@ fn replace(
                 (true, true) if gone.size > 0 => return Err(FsError::NotEmpty.into()),
                 _ => {}
             }
-            names::point(tx, hashing, new.dir, new.name, source.ino, source.kind)?;
+            place.point(tx, source.ino, source.kind);
             drop_link(tx, target.ino, &mut gone)
         }
         None => {
-            names::add(tx, hashing, new.dir, new.name, source.ino, source.kind)?;
+            place.add(tx, source.ino, source.kind)?;
             None
         }
     };
-    names::remove(tx, hashing, old.dir, old.name)?;
+    names::place(tx, hashing, old.dir, old.name)?.remove(tx);
     let gained = i64::from(target.is_none());
     // A directory that goes takes its `..` with it; one that comes brings its own.
     let replaced_dir = i64::from(moves_dir && target.is_some());
     let brings = i64::from(moves_dir);
-    adjust(tx, old.dir, -1, -brings)?;
-    adjust(tx, new.dir, gained, brings - replaced_dir)?;
+    if old.dir == new.dir {
+        adjust(tx, old.dir, gained - 1, -replaced_dir)?;
+    } else {
+        adjust(tx, old.dir, -1, -brings)?;
+        adjust(tx, new.dir, gained, brings - replaced_dir)?;
+    }
     moved(tx, source.ino, new.dir)?;
     Ok(gone)
 }
@@ -118,8 +125,8 @@ fn exchange(
     if target.kind == FileKind::Directory && old.dir != new.dir {
         refuse_loop(tx, target.ino, old.dir)?;
     }
-    names::point(tx, hashing, new.dir, new.name, source.ino, source.kind)?;
-    names::point(tx, hashing, old.dir, old.name, target.ino, target.kind)?;
+    names::place(tx, hashing, new.dir, new.name)?.point(tx, source.ino, source.kind);
+    names::place(tx, hashing, old.dir, old.name)?.point(tx, target.ino, target.kind);
     let brings = |entry: &NamePhys| i64::from(entry.kind == FileKind::Directory);
     adjust(tx, old.dir, 0, brings(target) - brings(source))?;
     adjust(tx, new.dir, 0, brings(source) - brings(target))?;

@@ -1,0 +1,129 @@
+//! The rows of one shard that have changed and are not durable yet.
+//!
+//! Nearly every look is for one row, so they lie in a hash table and not in order: there are never more than the
+//! operations of a few seconds have left, and who lists a range sorts what he finds.
+
+use crate::key::Key;
+use crate::rows::Row;
+use foldhash::fast::FixedState;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// Rows by their keys, which are made of numbers and of hashes with a secret seed: nobody can aim at one place. The
+/// order is the same in every run.
+pub type Rows = HashMap<Key, Row, FixedState>;
+
+/// What each of the two txgs that can have changes has made of a row; they are told apart by their parity.
+type Versions = [Option<Row>; 2];
+
+#[derive(Default)]
+pub(crate) struct Changes(HashMap<Key, Versions, FixedState>);
+
+impl Changes {
+    /// The row as the txg of parity `newest` sees it, if it or the one before it has changed it.
+    pub fn get(&self, newest: usize, key: &Key) -> Option<&Row> {
+        let versions = self.0.get(key)?;
+        versions[newest].as_ref().or(versions[newest ^ 1].as_ref())
+    }
+
+    pub fn insert(&mut self, parity: usize, key: Key, row: Row) {
+        self.0.entry(key).or_default()[parity] = Some(row);
+    }
+
+    /// Removes a row that the database does not have: nothing is left of it but what the other txg brings there, which is
+    /// to be deleted after that.
+    pub fn remove_unwritten(&mut self, parity: usize, key: Key) {
+        if let Entry::Occupied(mut entry) = self.0.entry(key) {
+            if entry.get()[parity ^ 1].is_some() {
+                entry.get_mut()[parity] = Some(None);
+            } else {
+                entry.remove();
+            }
+        }
+    }
+
+    /// The changes of one txg, in no order.
+    pub fn of(&self, parity: usize) -> impl Iterator<Item = (&Key, &Row)> {
+        self.0.iter().filter_map(move |(key, versions)| Some((key, versions[parity].as_ref()?)))
+    }
+
+    /// The changes of one txg, which are no changes any more.
+    pub fn take(&mut self, parity: usize) -> Vec<(Key, Row)> {
+        let mut taken = Vec::new();
+        self.0.retain(|key, versions| {
+            taken.extend(versions[parity].take().map(|row| (key.clone(), row)));
+            versions[parity ^ 1].is_some()
+        });
+        if self.0.is_empty() {
+            self.0.shrink_to(256);
+        }
+        taken
+    }
+
+    /// The first changes of one txg in `start..end`, in order: `limit` of them, and one more where there are more.
+    pub fn in_range(&self, parity: usize, start: &Key, end: &Key, limit: usize) -> Vec<(&Key, &Row)> {
+        let mut found: Vec<_> = self.of(parity).filter(|(key, _)| (start..end).contains(key)).collect();
+        if found.len() > limit {
+            found.select_nth_unstable_by_key(limit, |(key, _)| *key);
+            found.truncate(limit + 1);
+        }
+        found.sort_unstable_by_key(|(key, _)| *key);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key;
+    use bytes::Bytes;
+    use tarn_base::Ino;
+
+    fn row(text: &'static str) -> Row {
+        Some(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn the_newest_version_is_seen_and_each_txg_has_its_own() {
+        let (mut changes, [one, two]) = (Changes::default(), [1, 2].map(|n| key::inode(Ino(n))));
+        changes.insert(1, one.clone(), row("old"));
+        changes.insert(0, one.clone(), None);
+        changes.insert(1, two.clone(), row("two"));
+        assert_eq!((changes.get(0, &one), changes.get(1, &one)), (Some(&None), Some(&row("old"))));
+        assert_eq!(changes.get(0, &two), Some(&row("two")));
+        let mut taken = changes.take(1);
+        taken.sort();
+        assert_eq!(taken, [(one.clone(), row("old")), (two.clone(), row("two"))]);
+        assert_eq!((changes.get(1, &one), changes.get(0, &two)), (Some(&None), None));
+        assert_eq!(changes.take(0), [(one, None)]);
+        assert!(changes.0.is_empty());
+    }
+
+    #[test]
+    fn what_the_database_never_had_leaves_nothing_unless_it_is_on_its_way() {
+        let (mut changes, key) = (Changes::default(), key::orphan(Ino(1)));
+        changes.insert(0, key.clone(), row("orphan"));
+        changes.remove_unwritten(0, key.clone());
+        changes.remove_unwritten(0, key.clone());
+        assert!(changes.0.is_empty());
+        changes.insert(1, key.clone(), row("orphan"));
+        changes.remove_unwritten(0, key.clone());
+        assert_eq!(changes.get(0, &key), Some(&None));
+    }
+
+    #[test]
+    fn ranges_are_in_order_and_say_where_there_is_more() {
+        let mut changes = Changes::default();
+        for n in (0..100).rev() {
+            changes.insert(n as usize % 2, key::inode(Ino(n)), row("inode"));
+        }
+        let (start, end) = (key::inode(Ino(10)), key::inode(Ino(20)));
+        let found = |limit| {
+            let rows = changes.in_range(0, &start, &end, limit);
+            rows.iter().filter_map(|(key, _)| Some(key::inode_of(key)?.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(100), [10, 12, 14, 16, 18]);
+        assert_eq!(found(5), [10, 12, 14, 16, 18]);
+        assert_eq!((found(2), found(0)), (vec![10, 12, 14], vec![10]));
+    }
+}
