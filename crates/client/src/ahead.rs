@@ -2,12 +2,12 @@
 //!
 //! The bound is on memory: what is fetched and not yet read must stay there until it is read. If streams had more than
 //! fits, each would throw out what another reads next, and fetch it again. So it is divided by the number of streams
-//! that read at the time. Nobody says when a stream has come to its end, so time is cut into turns, and those that read
-//! in this turn or the last are counted.
+//! that read at the time. A handle may stay open long after its stream has come to its end, so time is cut into turns,
+//! and those that read in this turn or the last, and are not closed, are counted.
 //!
 //! How fast a new stream may grow depends on how that went before: where what was fetched ahead was read, streams are
-//! believed early, and buckets have all that they can do within moments; where readers stop half-way, they must show
-//! first that they come far.
+//! believed early, and the more the further they have come, so that buckets have all that they can do within moments; where
+//! readers stop half-way, they must show first that they come far.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -18,6 +18,8 @@ const TURN: u64 = 2;
 /// How much to have on its way at most, measured by how far a stream has come: where readers read on, where many do not,
 /// and where most do not.
 const OF_COME: [u64; 3] = [16, 4, 1];
+/// Where readers read on, each step that a stream has come counts as much again.
+const STEP: u64 = 1 << 20;
 /// So many bytes may be fetched in vain before anything follows from it.
 const FORGIVEN: u64 = 64 << 20;
 /// Outcomes count half after so many bytes.
@@ -47,8 +49,8 @@ struct Crowd {
     before: u64,
 }
 
-/// The turn in which a stream was counted last.
-pub(crate) type Counted = Option<u64>;
+/// When a stream was counted: the last turn, and whether in the one before it too.
+pub(crate) type Counted = Option<(u64, bool)>;
 
 impl Ahead {
     pub fn new(max: u64) -> Ahead {
@@ -68,11 +70,23 @@ impl Ahead {
             let follows = turn == crowd.turn + 1;
             *crowd = Crowd { turn, now: 0, before: if follows { crowd.now } else { 0 } };
         }
-        if *counted != Some(turn) {
-            *counted = Some(turn);
+        if counted.is_none_or(|(last, _)| last != turn) {
+            *counted = Some((turn, counted.is_some_and(|(last, _)| last + 1 == turn)));
             crowd.now += 1;
         }
         crowd.now.max(crowd.before).max(1)
+    }
+
+    /// A stream is closed: it shares no more.
+    pub fn leave(&self, counted: &mut Counted) {
+        let Some((last, and_before)) = counted.take() else { return };
+        let mut crowd = self.crowd.lock();
+        if last == crowd.turn {
+            crowd.now = crowd.now.saturating_sub(1);
+            crowd.before = crowd.before.saturating_sub(u64::from(and_before));
+        } else if last + 1 == crowd.turn {
+            crowd.before = crowd.before.saturating_sub(1);
+        }
     }
 
     /// What became of bytes that were fetched ahead.
@@ -94,6 +108,13 @@ impl Ahead {
         let Outcome { used, unused } = *self.outcome.lock();
         let lost = unused.saturating_sub(FORGIVEN);
         OF_COME[usize::from(lost * 8 > used) + usize::from(lost > used)]
+    }
+
+    /// How many bytes a stream that has come so far may have on their way.
+    pub fn believed(&self, come: u64) -> u64 {
+        let factor = self.of_come();
+        let steps = if factor == OF_COME[0] { (come / STEP).max(1) } else { 1 };
+        factor.saturating_mul(come).saturating_mul(steps)
     }
 
     pub fn max(&self) -> u64 {
@@ -126,10 +147,13 @@ mod tests {
     fn streams_grow_slower_where_much_is_fetched_in_vain() {
         let ahead = Ahead::new(0);
         assert_eq!(ahead.of_come(), 16);
+        assert_eq!([1, 2, 3].map(|steps| ahead.believed(steps * STEP) / STEP), [16, 64, 144]);
+        assert_eq!((ahead.believed(STEP / 2), ahead.believed(u64::MAX)), (8 * STEP, u64::MAX));
         ahead.let_go(0, FORGIVEN);
         assert_eq!(ahead.of_come(), 16);
         ahead.let_go(FORGIVEN, FORGIVEN / 2);
         assert_eq!(ahead.of_come(), 4);
+        assert_eq!(ahead.believed(3 * STEP), 12 * STEP);
         ahead.let_go(0, FORGIVEN);
         assert_eq!(ahead.of_come(), 1);
         // What readers do now counts for more than what they once did.
@@ -155,5 +179,35 @@ mod tests {
         assert_eq!(ahead.streams(&mut counted[0], at(104)), 4);
         assert_eq!(ahead.streams(&mut counted[0], at(106)), 1);
         assert_eq!(ahead.streams(&mut counted[0], at(1000)), 1);
+    }
+
+    #[test]
+    fn closed_streams_do_not_share() {
+        let ahead = Ahead::new(0);
+        let at = Duration::from_secs;
+        let mut counted: [Counted; 4] = Default::default();
+        for (second, count) in [(100, 4), (102, 3)] {
+            for counted in &mut counted[..count] {
+                ahead.streams(counted, at(second));
+            }
+        }
+        // One that read in both turns, one that read in the last, one that never read.
+        ahead.leave(&mut counted[1]);
+        assert_eq!(ahead.streams(&mut counted[0], at(103)), 3);
+        ahead.leave(&mut counted[3]);
+        assert_eq!(ahead.streams(&mut counted[0], at(103)), 2);
+        ahead.leave(&mut counted[3]);
+        ahead.leave(&mut None);
+        assert_eq!(ahead.streams(&mut counted[0], at(103)), 2);
+        ahead.leave(&mut counted[2]);
+        assert_eq!(ahead.streams(&mut counted[0], at(103)), 1);
+        ahead.leave(&mut counted[0]);
+        assert_eq!(ahead.streams(&mut counted[1], at(103)), 1);
+        // One reads the next file when it has closed the last, again and again.
+        for second in 200..220 {
+            let mut counted = None;
+            assert_eq!(ahead.streams(&mut counted, at(second)), 1);
+            ahead.leave(&mut counted);
+        }
     }
 }

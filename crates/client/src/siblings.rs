@@ -85,6 +85,8 @@ struct State {
     dirs: HashMap<Ino, Dir>,
     /// Bytes of all that waits.
     waiting: u64,
+    /// When it was last looked for directories that nobody reads.
+    looked: Duration,
 }
 
 /// Bounds of a moment.
@@ -191,6 +193,10 @@ impl State {
     /// Forgets directories that nobody reads any more; gives the bytes that were fetched for nobody.
     fn forget_idle(&mut self, now: Duration) -> u64 {
         let full = self.dirs.len() > DIRS;
+        if !full && now < self.looked + IDLE / 8 {
+            return 0;
+        }
+        self.looked = now;
         let oldest = self.dirs.values().map(|dir| dir.last).min().filter(|_| full);
         let mut unused = 0;
         self.dirs.retain(|_, dir| {
@@ -334,7 +340,7 @@ mod tests {
     #[test]
     fn some_files_must_be_read_and_then_others_come_bounded_by_memory() {
         let ahead = Ahead::new(64 << 20);
-        let mut state = State { dirs: HashMap::from([(Ino(7), dir(1000))]), waiting: 0 };
+        let mut state = State { dirs: HashMap::from([(Ino(7), dir(1000))]), ..State::default() };
         for ino in 101..108 {
             assert!(read(&mut state, ino, &ahead).is_empty());
         }
@@ -361,7 +367,7 @@ mod tests {
     #[test]
     fn few_files_do_not_bring_a_directory() {
         let ahead = Ahead::new(1 << 30);
-        let mut state = State { dirs: HashMap::from([(Ino(7), dir(100_000))]), waiting: 0 };
+        let mut state = State { dirs: HashMap::from([(Ino(7), dir(100_000))]), ..State::default() };
         (1..=8).for_each(|ino| _ = read(&mut state, ino, &ahead));
         for _ in 0..20 {
             state.dirs.get_mut(&Ino(7)).unwrap().fetches = 0;
@@ -373,7 +379,7 @@ mod tests {
     #[test]
     fn a_second_pass_begins_when_the_first_has_seen_all() {
         let ahead = Ahead::new(1 << 30);
-        let mut state = State { dirs: HashMap::from([(Ino(7), dir(20))]), waiting: 0 };
+        let mut state = State { dirs: HashMap::from([(Ino(7), dir(20))]), ..State::default() };
         (1..=20).for_each(|ino| _ = read(&mut state, ino, &ahead));
         let dir = state.dirs.get_mut(&Ino(7)).unwrap();
         assert!(dir.listed.is_empty());

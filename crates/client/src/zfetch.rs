@@ -6,8 +6,8 @@
 //! at a time as `distance` finds out, but at most some times as many as the stream has come, so that a reader of a few
 //! records costs little. What all streams together have ahead is bounded, and divided among those that read
 //! ([`Ahead`]). Where some arrive before those in front of them, others are asked for in their place, up to
-//! twice the distance ahead: so a vdev that is late does not keep the others idle. A large first read at the start of a
-//! file is a sequence's beginning.
+//! twice the distance ahead where memory allows it: so a vdev that is late does not keep the others idle. A large first
+//! read at the start of a file is a sequence's beginning.
 //!
 //! Reads at a constant *stride*, forward or backward, have their next ranges fetched as windows of their own
 //! length. A file smaller than a segment is fetched whole by the first read at its start.
@@ -53,8 +53,9 @@ pub(crate) struct Stream {
     hits: u32,
     distance: Distance,
     counted: Counted,
-    /// Bytes to have on their way, as of the last read.
+    /// Bytes to have on their way, and at most ahead of the reader in all, as of the last read.
     depth: u64,
+    share: u64,
     /// Windows were made up to here.
     ahead: u64,
     last: Option<u64>,
@@ -225,11 +226,11 @@ impl Stream {
 
     fn look_ahead(&mut self, limits: Limits<'_>, ranges: &mut Vec<(u64, u64)>) {
         let streams = limits.ahead.streams(&mut self.counted, limits.now);
-        // What is ahead in all is twice as much.
-        let most = limits.ahead.max() / streams / 2;
+        self.share = limits.ahead.max() / streams;
+        let most = self.share / 3 * 2;
         let least = (LEAST_AHEAD.max(AHEAD_ON_VDEV * limits.stripes) / streams).max(1) * limits.unit;
         let found = self.distance.at(self.next, limits.now, least, most);
-        self.depth = (limits.ahead.of_come() * (self.next - self.start)).clamp(limits.unit.min(most), found);
+        self.depth = limits.ahead.believed(self.next - self.start).clamp(limits.unit.min(most), found);
         self.ahead = self.ahead.max(self.next);
         self.extend(limits, ranges);
     }
@@ -238,7 +239,7 @@ impl Stream {
     fn extend(&mut self, limits: Limits<'_>, ranges: &mut Vec<(u64, u64)>) {
         let flying = self.windows.iter().filter(|window| !window.landed.is_set());
         let mut flying: u64 = flying.map(|window| window.end - window.start).sum();
-        let target = (self.next + 2 * self.depth).min(limits.size);
+        let target = (self.next + (2 * self.depth).min(self.share)).min(limits.size);
         let mut room = limits.ahead.room();
         while self.ahead < target && flying < self.depth {
             let end = ((self.ahead / limits.unit + 1) * limits.unit).min(limits.size);
@@ -347,6 +348,7 @@ impl Client {
 
     /// The handle is closed: what it had fetched is used or not.
     pub(crate) fn end_stream(&self, stream: &mut Stream) {
+        self.ahead.leave(&mut stream.counted);
         self.let_go(stream.let_go_all());
     }
 
@@ -432,16 +434,16 @@ mod tests {
         let budget = Ahead::new(64 * MIB);
         let l = limits(&budget, 1 << 34);
         assert_eq!(ranges(&stream.on_read(0, MIB, l)), [(1, 4), (4, 8), (8, 12), (12, 16), (16, 20)]);
-        assert_eq!(ranges(&stream.on_read(MIB, MIB, l)), [(20, 24), (24, 28), (28, 32), (32, 36)]);
+        assert_eq!(ranges(&stream.on_read(MIB, MIB, l)), [(20, 24), (24, 28), (28, 32), (32, 36), (36, 40)]);
         for at in 2..1000 {
             // A store that has as much to give as it is asked for.
             let now = Duration::from_secs_f64(1e5 - 1e5 / at as f64);
             stream.waited();
             stream.on_read(at * MIB, MIB, Limits { now, ..l });
         }
-        // All of it on its way.
-        assert_eq!(stream.ahead, 1024 * MIB);
-        // What arrives out of order makes room for more, up to twice as far.
+        // Two thirds of it on its way.
+        assert_eq!(stream.ahead, 1036 * MIB);
+        // What arrives out of order makes room for more, up to all of it.
         while let Some(window) = stream.windows.iter().skip(1).find(|w| !w.landed.is_set()) {
             window.landed.set();
             stream.on_arrival(l);

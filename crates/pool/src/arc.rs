@@ -33,8 +33,9 @@ const ENTRY: usize = 256;
 /// Part of the cache for records that are kept as long as they are used; neighbours share the rest with what falls out
 /// of it.
 const KEEP_PART: f64 = 0.75;
-/// Streams have this part of the memory, and no more than so many bytes.
-const STREAMS_PART: usize = 4;
+/// Streams have a quarter of the memory, but more of little memory: so many bytes if that is no more than half, with which
+/// a dozen buckets are kept busy. And no more than so many.
+const STREAMS_FEW: usize = 256 << 20;
 const STREAMS_MAX: usize = 512 << 20;
 
 /// Where a record is. Segment ids are never used again, so what is found under a key is the record.
@@ -293,8 +294,9 @@ impl RecordCache {
 
 /// Of so many bytes: those of records that are kept, and those of streams.
 fn divided(bytes: u64) -> (usize, usize) {
-    let streams = (bytes as usize / STREAMS_PART).min(STREAMS_MAX);
-    (bytes as usize - streams, streams)
+    let bytes = bytes as usize;
+    let streams = (bytes / 4).max(STREAMS_FEW.min(bytes / 2)).min(STREAMS_MAX);
+    (bytes - streams, streams)
 }
 
 /// A copy in memory of its own.

@@ -20,7 +20,7 @@ pub(crate) struct Shares {
 
 impl Shares {
     pub fn of(bytes: u64) -> Shares {
-        let (reading, idle) = (bytes / 6, bytes / 12);
+        let (reading, idle) = (bytes / 5, bytes / 12);
         Shares { arc: bytes - reading - idle, reading, idle }
     }
 }
