@@ -3,7 +3,7 @@
 use super::trailer::{SegmentTrailer, TRAILER_LEN};
 use super::{ALIGN, SegmentEntry, directory};
 use crate::checksum::{self, crc32c};
-use crate::compress;
+use crate::compress::Compressor;
 use crate::text::now_ms;
 use bytes::Bytes;
 use tarn_base::{BlockPtr, ChecksumKind, Compression, Epoch, PoolGuid, RecordOwner, SegmentId, Txg};
@@ -14,6 +14,7 @@ static ZEROS: [u8; ALIGN] = [0; ALIGN];
 /// straight into the PUT.
 pub struct SegmentBuilder {
     id: SegmentId,
+    compressor: Compressor,
     pieces: Vec<Bytes>,
     directory: Vec<u8>,
     entries: u32,
@@ -25,7 +26,15 @@ pub struct SegmentBuilder {
 impl SegmentBuilder {
     /// Starts an empty segment.
     pub fn new(id: SegmentId) -> SegmentBuilder {
-        SegmentBuilder { id, pieces: Vec::new(), directory: Vec::new(), entries: 0, len: 0, payload: 0 }
+        SegmentBuilder {
+            id,
+            compressor: Compressor::default(),
+            pieces: Vec::new(),
+            directory: Vec::new(),
+            entries: 0,
+            len: 0,
+            payload: 0,
+        }
     }
 
     /// Compresses and checksums `logical` (one record), and appends it. Keeps compressed bytes only if they are
@@ -39,7 +48,7 @@ impl SegmentBuilder {
         birth: Txg,
     ) -> BlockPtr {
         let length = logical.len() as u32;
-        let (stored, compression) = match compress::compress(&logical, compression) {
+        let (stored, compression) = match self.compressor.compress(&logical, compression) {
             Some(short) => (short, compression),
             None => (logical, Compression::Off),
         };
