@@ -11,6 +11,8 @@ from systems import Ext4, Tarn
 GIB = 1 << 30
 # Names a process works on, and how often readdir lists all of them.
 NAMES, LISTINGS = 2000, 10
+# Seconds that one step may take.
+STEP_LIMIT = 600
 FORMS = ((1, False), (4, False), (16, False), (16, True))
 
 
@@ -36,9 +38,9 @@ def open_(paths):
     return len(paths)
 
 
-def readdir(paths):
+def readdir(paths, times=LISTINGS):
     """Names listed."""
-    return sum(len(os.listdir(os.path.dirname(paths[0]))) for _ in range(LISTINGS))
+    return sum(len(os.listdir(os.path.dirname(paths[0]))) for _ in range(times))
 
 
 def rename(paths):
@@ -56,10 +58,37 @@ def unlink(paths):
 STEPS = {"create": create, "stat": stat, "open": open_, "readdir": readdir, "rename": rename, "unlink": unlink}
 
 
-def work(index, paths, barrier, queue):
+def write(paths):
+    """Bytes written and made durable."""
+    for path in paths:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            os.write(fd, BLOCK)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    return len(paths) * len(BLOCK)
+
+
+def read(paths):
+    """Bytes read."""
+    done = 0
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            done += len(file.read())
+    return done
+
+
+# Of mdtest and IOR, as they are run on clusters: many in one directory, and files of a megabyte.
+MDTEST = {**STEPS, "readdir": lambda paths: readdir(paths, 1)}
+MANY, WRITERS, EACH = 64, 16, 16
+BLOCK = os.urandom(1 << 20)
+
+
+def work(index, paths, barrier, queue, steps):
     """One process: every step when all are ready for it; tells when it began and ended, and how much it did."""
-    for what, step in STEPS.items():
-        barrier.wait(120)
+    for what, step in steps.items():
+        barrier.wait(STEP_LIMIT)
         start = time.monotonic()
         try:
             queue.put((what, start, step(paths), time.monotonic(), None))
@@ -68,9 +97,9 @@ def work(index, paths, barrier, queue):
     queue.close()
 
 
-def measure(folder, workers, many, each):
+def measure(folder, workers, many, each, steps=STEPS, keep=False):
     """Of every step: operations a second of all processes together, or the words of its failure."""
-    os.makedirs(folder)
+    os.makedirs(folder, exist_ok=True)
     places = []
     for number in range(workers):
         place = os.path.join(folder, f"d{number}") if many else folder
@@ -78,15 +107,16 @@ def measure(folder, workers, many, each):
         places.append(names(place, number, each))
     fork = multiprocessing.get_context("fork")
     barrier, queue = fork.Barrier(workers), fork.Queue()
-    running = [fork.Process(target=work, args=(n, paths, barrier, queue)) for n, paths in enumerate(places)]
+    running = [fork.Process(target=work, args=(n, paths, barrier, queue, steps)) for n, paths in enumerate(places)]
     for process in running:
         process.start()
-    told = [queue.get(timeout=300) for _ in range(workers * len(STEPS))]
+    told = [queue.get(timeout=STEP_LIMIT) for _ in range(workers * len(steps))]
     for process in running:
         process.join(60)
-    shutil.rmtree(folder, ignore_errors=True)
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
     speeds = {}
-    for what in STEPS:
+    for what in steps:
         mine = [entry for entry in told if entry[0] == what]
         failed = next((entry[4] for entry in mine if entry[4]), None)
         if failed:
@@ -95,6 +125,16 @@ def measure(folder, workers, many, each):
         seconds = max(entry[3] for entry in mine) - min(entry[1] for entry in mine)
         speeds[what] = sum(entry[2] for entry in mine) / seconds
     return speeds
+
+
+def tell(results, group, system, speeds, form=""):
+    """Enters what `measure` gave, a row for each step."""
+    for what, speed in speeds.items():
+        row = f"{group}-{what}{form}"
+        if isinstance(speed, str):
+            results.blank(row, system.name, speed)
+        else:
+            results.add(row, system.name, speed)
 
 
 class Metadata:
@@ -123,20 +163,13 @@ class Metadata:
 
     def one(self, system, workers, many):
         speeds = measure(os.path.join(system.mnt, "names"), workers, many, NAMES // (4 if workers > 4 else 1))
-        for what, speed in speeds.items():
-            self.tell(f"meta-{what}-{workers}{'-many' * many}", system, speed)
-
-    def tell(self, row, system, speed):
-        if isinstance(speed, str):
-            self.results.blank(row, system.name, speed)
-        else:
-            self.results.add(row, system.name, speed)
+        tell(self.results, "meta", system, speeds, f"-{workers}{'-many' * many}")
 
     def peer(self, peer):
         """Once, alone, and with fewer names: a peer takes a request or more for each."""
         def run():
-            for what, speed in measure(os.path.join(peer.mnt, "names"), 1, False, NAMES // 10).items():
-                self.tell(f"meta-{what}-1", peer, speed)
+            speeds = measure(os.path.join(peer.mnt, "names"), 1, False, NAMES // 10)
+            tell(self.results, "meta", peer, speeds, "-1")
 
         self.bench.measured(peer, [(None, run)], drop=["names"])
 
@@ -172,6 +205,38 @@ class Metadata:
         for peer in others:
             steps = [(None, lambda: prepare(peer)), (row, lambda: look(peer))]
             self.bench.measured(peer, steps, cold=[row], drop=["cold"])
+
+    def close(self):
+        self.bench.finish(self.pool)
+        self.ext4.close()
+
+
+class Mdtest:
+    """Many processes in one directory, and files of a megabyte: the shapes of mdtest and IOR."""
+
+    def __init__(self, bench):
+        self.bench, self.results, self.each = bench, bench.results, max(bench.mdtest // MANY, 1)
+        self.pool = Tarn(bench.pool("mdtest", bench.server.urls("mdtest")))
+        self.ext4, self.nothing = Ext4(bench.root, 4 * GIB, inodes=2 * bench.mdtest), Nothing(bench.root)
+
+    def round(self, number):
+        self.ext4.mount()
+        systems = [self.pool, self.ext4] + [self.nothing] * self.nothing.mount()
+        try:
+            for system in self.bench.turned(systems, number):
+                settle()
+                speeds = measure(os.path.join(system.mnt, "names"), MANY, False, self.each, MDTEST)
+                tell(self.results, "mdtest", system, speeds)
+            for system in (self.pool, self.ext4):
+                settle()
+                folder = os.path.join(system.mnt, "files")
+                speeds = measure(folder, WRITERS, False, EACH, {"write": write}, keep=True)
+                tell(self.results, "ior", system, speeds)
+                system.remount_cold()
+                tell(self.results, "ior", system, measure(folder, WRITERS, False, EACH, {"read": read}))
+        finally:
+            self.ext4.unmount()
+            self.nothing.unmount()
 
     def close(self):
         self.bench.finish(self.pool)

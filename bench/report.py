@@ -166,7 +166,7 @@ plainly where Tarn misses what it sets itself.
 - *raw* is a plain client that moves the same objects with as many connections as suit it best, by the better of two:
   one in Go that knows nothing of Tarn, and Tarn's own bucket crate. *cap* is what a store lets through by its limits.
   *single* is the same work one request at a time. *nothing* is a FUSE file system that does nothing: what the kernel
-  takes for FUSE itself. *ext4* lies on a file in tmpfs.
+  takes for FUSE itself. It is mounted as Tarn is and is sent the same requests. *ext4* lies on a file in tmpfs.
 - Far stores are the same server behind a proxy (`bench/slowstore`) that answers after 20 ms and limits connections and
   buckets.
 - Peers run as their own manuals say: s3fs with 16 uploads at once; rclone with `--vfs-cache-mode writes`, without which
@@ -184,7 +184,8 @@ plainly where Tarn misses what it sets itself.
 LIMIT = (
     "The limit is what would be reached on the same cores if Tarn itself took nothing of them: for streams, by what the "
     "raw client with its server and a FUSE file system that does nothing take together, without a moment's wait; for "
-    "small files, by the time that the latter takes alone."
+    "small files, by the time that the latter takes alone. A buffered read may go beyond it: the file system that does "
+    "nothing is read through the kernel's pages, which Tarn goes around where files are large."
 )
 
 
@@ -217,6 +218,7 @@ TITLES = {
     "sustained": "Minutes of reading", "small": "Small files", "tree": "A tree of the size of a kernel's",
     "requests": "What small files take in requests", "random": "Random reads, near by",
     "random-far": "Random reads, far away", "slow": "A store that is far away", "metadata": "Names",
+    "mdtest": "Many processes, many names",
 }
 
 

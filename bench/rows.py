@@ -233,6 +233,22 @@ METADATA = [
         f"The first stat of every file. {COLD}",
     ),
 ]
+MDTEST = [
+    Row(
+        f"mdtest-{what}", "mdtest", f"mdtest: {what}, 64 at once, one directory", "/s", "nothing", 0.8, None,
+        "Sixty-four processes, a share of the files each, all in one directory.",
+    )
+    for what in ("create", "stat", "open", "readdir", "rename", "unlink")
+] + [
+    Row(
+        "ior-write", "mdtest", "IOR: files of 1 MiB with fsync, 16 writers, one directory", "B/s", "", None, None,
+        "Sixteen processes, sixteen files each.",
+    ),
+    Row("ior-read", "mdtest", "IOR: cold read of them, 16 readers", "B/s", "", None, None, COLD),
+]
 
-ROWS = {row.name: row for row in STREAMS + CAPPED + SUSTAINED + SMALL + TREE + REQUESTS + RANDOM + SLOW + METADATA}
+ROWS = {
+    row.name: row
+    for row in STREAMS + CAPPED + SUSTAINED + SMALL + TREE + REQUESTS + RANDOM + SLOW + METADATA + MDTEST
+}
 GROUPS = list(dict.fromkeys(row.group for row in ROWS.values()))

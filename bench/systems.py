@@ -278,12 +278,14 @@ class Gcsfuse(Peer):
 class Ext4(System):
     """On a file in tmpfs: what a local disk would do if it took no time."""
 
-    def __init__(self, root, size):
+    def __init__(self, root, size, inodes=None):
         super().__init__("ext4", root)
         self.image = os.path.join(self.root, "image")
         with open(self.image, "wb") as file:
             file.truncate(size)
-        subprocess.run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", self.image], check=True, timeout=120)
+        words = ["-N", str(inodes)] if inodes else []
+        command = ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", *words, self.image]
+        subprocess.run(command, check=True, timeout=120)
 
     def mount(self):
         subprocess.run(["mount", "-o", "loop", self.image, self.mnt], check=True, timeout=60)

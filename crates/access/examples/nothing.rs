@@ -4,13 +4,14 @@
 //!     nothing DIR SIZE
 //!
 //! What it costs to read, to write, or to make a name, is what the kernel takes for FUSE alone, so that a benchmark can
-//! tell how much of a real file system's cost could be saved at all. It asks the kernel for what Tarn asks for. Ends when
-//! it is unmounted.
+//! tell how much of a real file system's cost could be saved at all. It is mounted as Tarn is, and asks the kernel for what
+//! Tarn asks for, so that it is sent the same requests, by `/dev/fuse`. Ends when it is unmounted.
 
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr, Request,
+    Session, SessionACL, TimeOrNow, WriteFlags,
 };
 use libc::{O_ACCMODE, O_WRONLY};
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +19,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tarn_access::fuse::Wanted;
 
 const FILE: INodeNo = INodeNo(2);
 /// Larger than any request, and small enough to stay in a processor's cache.
@@ -109,16 +111,7 @@ fn attr_of(ino: INodeNo, node: Node) -> FileAttr {
 
 impl Filesystem for Nothing {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for flag in [
-            InitFlags::FUSE_ASYNC_READ,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_MAX_PAGES,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-        ] {
-            let _ = config.add_capabilities(flag);
-        }
-        let _ = config.set_max_write(CONTENT as u32);
-        let _ = config.set_max_background(64);
+        tarn_access::fuse::negotiate(Wanted { max_write: CONTENT as u32, max_background: 64 }, config);
         Ok(())
     }
 
@@ -209,6 +202,27 @@ impl Filesystem for Nothing {
         reply.ok();
     }
 
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let names = self.names();
+        let listing = names.listings.get(&handle.0).cloned().unwrap_or_default();
+        for (next, (name, ino, kind)) in listing.iter().enumerate().skip(offset as usize) {
+            let node = names.nodes.get(ino).copied().unwrap_or(Node { kind: *kind, size: 0 });
+            let attr = attr_of(INodeNo(*ino), node);
+            if reply.add(attr.ino, next as u64 + 1, name, &TTL, &TTL, &attr, Generation(0)) {
+                break;
+            }
+        }
+        drop(names);
+        reply.ok();
+    }
+
     fn releasedir(
         &self,
         _request: &Request,
@@ -249,6 +263,14 @@ impl Filesystem for Nothing {
 
     fn open(&self, _: &Request, _: INodeNo, flags: OpenFlags, _kill_suidgid: bool, reply: ReplyOpen) {
         reply.opened(FileHandle(0), open_flags(flags.0));
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn getxattr(&self, _: &Request, _: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENODATA);
     }
 
     fn write(
@@ -306,5 +328,7 @@ fn main() -> io::Result<()> {
     let mut config = Config::default();
     config.n_threads = Some(std::thread::available_parallelism()?.get().max(2));
     config.clone_fd = true;
+    config.acl = SessionACL::All;
+    config.mount_options = vec![MountOption::DefaultPermissions];
     Session::new(Nothing { size, content: vec![1; CONTENT], names: Mutex::default() }, dir, &config)?.run()
 }
