@@ -15,7 +15,8 @@ the journal under systemd. Datasets below, whose mountpoint is inherited, are mo
 Options (-o): ro, allow_other, noatime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec,
 read_ahead=SIZE, memory=SIZE, arc=SIZE|off (records kept in it), prefetch=SIZE|off (fetched ahead of readers),
 hybrid_io=SIZE|off, metrics=[ADDRESS:]PORT (for Prometheus; on the loopback unless an address is given),
-jobid=off|comm.uid|env:NAME|cgroup|TEXT (how tarn stats --jobs tells jobs apart; off if not given), nonempty. What fstab adds for others (defaults, _netdev, nofail, x-...) is passed over.
+jobid=off|comm.uid|env:NAME|cgroup|TEXT (how tarn stats --jobs tells jobs apart; off if not given), nonempty.
+What fstab adds for others (defaults, _netdev, nofail, x-...) is passed over.
 
 HOST:/DATASET (HOST:PORT:/DATASET) is a dataset that 'tarn serve' serves on another host. With ca=FILE it is reached over
 TLS, and the server must have a certificate that is signed by one of these; cert=FILE and key=FILE are ours. Buckets on the
