@@ -8,8 +8,9 @@
 //! them, at a fraction of the cost.
 //!
 //! Buffers come in classes, four to each doubling, so that at most a quarter of one is unused (and never
-//! touched, so it costs no memory). What lies here unused is bounded; see [`set_idle_limit`]. Who knows what will be
-//! asked for has it made ready beforehand: see [`warm`].
+//! touched, so it costs no memory). What lies here unused is bounded; see [`set_idle_limit`]. More of it is kept where
+//! little is in use: a stream has many buffers in use at one moment and few at the next, and those that it does not find
+//! again it must touch anew. Who knows what will be asked for has it made ready beforehand: see [`warm`].
 
 use bytes::Bytes;
 use memmap2::{Advice, MmapMut};
@@ -26,6 +27,8 @@ pub const DEFAULT_IDLE_LIMIT: usize = 256 << 20;
 
 static IDLE: Mutex<Idle> = Mutex::new(Idle { classes: BTreeMap::new(), bytes: 0 });
 static IDLE_LIMIT: AtomicUsize = AtomicUsize::new(DEFAULT_IDLE_LIMIT);
+/// Of buffers in use and unused together.
+static ALL_LIMIT: AtomicUsize = AtomicUsize::new(0);
 static LENT: AtomicUsize = AtomicUsize::new(0);
 
 struct Idle {
@@ -34,11 +37,17 @@ struct Idle {
 }
 
 impl Idle {
+    /// Whether a buffer of `class` may lie here too.
+    fn has_room(&self, class: usize) -> bool {
+        let idle = self.bytes + class;
+        idle <= IDLE_LIMIT.load(Relaxed) || idle + LENT.load(Relaxed) <= ALL_LIMIT.load(Relaxed)
+    }
+
     /// Makes room for a buffer of `class` at the cost of the class that has most here, unless that is its own: what
     /// comes back is what is used now. Gives what had to go, for who frees it when nothing is locked any more.
     fn make_room(&mut self, class: usize) -> Vec<Memory> {
         let mut gone = Vec::new();
-        while self.bytes + class > IDLE_LIMIT.load(Relaxed) {
+        while !self.has_room(class) {
             let most = self.classes.iter_mut().max_by_key(|(class, buffers)| *class * buffers.len());
             let Some((&other, buffers)) = most.filter(|(other, _)| **other != class) else { break };
             let Some(memory) = buffers.pop() else { break };
@@ -49,9 +58,11 @@ impl Idle {
     }
 }
 
-/// Sets how many bytes of unused buffers are kept for the process; what is above is freed at once.
-pub fn set_idle_limit(bytes: usize) {
+/// Sets how many bytes of unused buffers are kept for the process, whatever is in use; what is above is freed at once.
+/// More is kept while it is no more than `with_used` together with what is in use.
+pub fn set_idle_limit(bytes: usize, with_used: usize) {
     IDLE_LIMIT.store(bytes, Relaxed);
+    ALL_LIMIT.store(with_used, Relaxed);
     let mut freed = Vec::new();
     let mut idle = IDLE.lock();
     while idle.bytes > bytes {
@@ -93,9 +104,9 @@ pub fn lent_bytes() -> usize {
     LENT.load(Relaxed)
 }
 
-/// Most bytes of buffers that are kept unused.
+/// Most bytes of buffers that are kept unused now.
 pub fn idle_limit() -> usize {
-    IDLE_LIMIT.load(Relaxed)
+    IDLE_LIMIT.load(Relaxed).max(ALL_LIMIT.load(Relaxed).saturating_sub(LENT.load(Relaxed)))
 }
 
 /// Bytes of memory that a body of `len` bytes takes.
@@ -202,7 +213,7 @@ impl Drop for Buffer {
         let memory = std::mem::replace(&mut self.memory, Memory::Heap(Box::default()));
         let mut idle = IDLE.lock();
         let mut gone = idle.make_room(class);
-        if idle.bytes + class <= IDLE_LIMIT.load(Relaxed) {
+        if idle.has_room(class) {
             idle.bytes += class;
             idle.classes.entry(class).or_default().push(memory);
         } else {
@@ -247,6 +258,26 @@ mod tests {
         assert!(idle.bytes <= DEFAULT_IDLE_LIMIT);
         let ready = idle.classes.remove(&class).map_or(0, |buffers| buffers.len());
         idle.bytes -= class * ready;
+    }
+
+    #[test]
+    fn more_lies_unused_where_little_is_in_use() {
+        let _alone = ALONE.lock();
+        // A size that nothing else in this process uses, of which no two fit into the limit alone.
+        let class = 160 << 20;
+        let ready = |count| IDLE.lock().classes.get(&class).map_or(0, Vec::len) == count;
+        let fill = || drop([Buffer::new(class), Buffer::new(class)]);
+        fill();
+        assert!(ready(1));
+        set_idle_limit(DEFAULT_IDLE_LIMIT, LENT.load(Relaxed) + 4 * class);
+        fill();
+        assert!(ready(2) && idle_limit() >= 2 * class);
+        let used = [4, 3, 2, 1].map(|_| Buffer::new(class));
+        drop(Buffer::new(class));
+        assert!(ready(1), "what may lie unused in any case");
+        drop(used);
+        set_idle_limit(DEFAULT_IDLE_LIMIT, 0);
+        assert!(ready(0) && IDLE.lock().bytes <= DEFAULT_IDLE_LIMIT);
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! at a time as `distance` finds out, but at most some times as many as the stream has come, so that a reader of a few
 //! records costs little. What all streams together have ahead is bounded, and divided among those that read
 //! ([`Ahead`]). Where some arrive before those in front of them, others are asked for in their place, up to
-//! twice the distance ahead where memory allows it: so a vdev that is late does not keep the others idle. A large first
-//! read at the start of a file is a sequence's beginning.
+//! twice the distance ahead where memory allows it: so a vdev that is late does not keep the others idle. What has come and
+//! lies right in front of the reader counts as if it were on its way. A large first read at the start of a file is a
+//! sequence's beginning.
 //!
 //! Reads at a constant *stride*, forward or backward, have their next ranges fetched as windows of their own
 //! length. A file smaller than a segment is fetched whole by the first read at its start.
@@ -237,8 +238,7 @@ impl Stream {
 
     /// Asks for more while too little is on its way.
     fn extend(&mut self, limits: Limits<'_>, ranges: &mut Vec<(u64, u64)>) {
-        let flying = self.windows.iter().filter(|window| !window.landed.is_set());
-        let mut flying: u64 = flying.map(|window| window.end - window.start).sum();
+        let mut flying = self.outstanding();
         let target = (self.next + (2 * self.depth).min(self.share)).min(limits.size);
         let mut room = limits.ahead.room();
         while self.ahead < target && flying < self.depth {
@@ -252,6 +252,22 @@ impl Stream {
             room -= bytes;
             self.ahead = end;
         }
+    }
+
+    /// Bytes that are on their way, or that have come and lie in front of the reader without a gap: a reader that has so
+    /// much to read waits for nobody, and more would only be spread over more memory.
+    fn outstanding(&self) -> u64 {
+        let (mut outstanding, mut gap) = (0, false);
+        for window in &self.windows {
+            let landed = window.landed.is_set();
+            gap |= !landed;
+            outstanding += match (landed, gap) {
+                (false, _) => window.end - window.start,
+                (true, false) => window.end.saturating_sub(window.start.max(self.next)),
+                (true, true) => 0,
+            };
+        }
+        outstanding
     }
 
     fn strides(&mut self, offset: u64, len: u64, limits: Limits<'_>, ranges: &mut Vec<(u64, u64)>) {
@@ -449,6 +465,9 @@ mod tests {
             stream.on_arrival(l);
         }
         assert_eq!(stream.ahead, 1064 * MIB);
+        // What has all come in order is as good as on its way: the reader has enough.
+        stream.windows.iter().for_each(|window| window.landed.set());
+        assert!(stream.on_read(1000 * MIB, MIB, l).fetch.is_empty());
         let gone = stream.let_go_all();
         assert!(gone.unused <= 64 * MIB && gone.used > 0);
         assert!(stream.on_arrival(l).is_empty(), "the stream has ended");

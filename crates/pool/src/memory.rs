@@ -93,6 +93,13 @@ impl Pool {
     /// From now on the ARC has at most so many bytes, and never more than its part of the memory; 0: it keeps nothing.
     pub fn limit_arc(&self, bytes: u64) {
         self.arc.limit_to(bytes);
+        self.bound_buffers();
+    }
+
+    /// Keeps buffers for their next use: as many as have memory of their own, and what streams do not use of theirs.
+    pub(crate) fn bound_buffers(&self) {
+        let with_used = self.idle + self.arc.for_streams();
+        tarn_bucket::buffer::set_idle_limit(self.idle as usize, with_used as usize);
     }
 
     /// Bytes of the ARC without those for streams.

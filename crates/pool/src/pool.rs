@@ -71,6 +71,8 @@ pub struct Pool {
     vdevs: RwLock<Arc<Vec<Arc<Vdev>>>>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) arc: RecordCache,
+    /// Bytes of buffers that are kept for their next use, whatever else is in use.
+    pub(crate) idle: u64,
     pub(crate) l2arc: L2arc,
     pub(crate) reading: Reading,
     pub(crate) neighbours: Arc<Neighbours>,
@@ -105,7 +107,6 @@ pub(crate) struct Parts {
 impl Pool {
     pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
         let shares = Shares::of(parts.memory);
-        tarn_bucket::buffer::set_idle_limit(shares.idle as usize);
         let pool = Arc::new(Pool {
             l2arc: L2arc::new(&parts.host, &parts.config, shares.reading),
             guid: parts.config.guid,
@@ -117,6 +118,7 @@ impl Pool {
             vdevs: RwLock::new(Arc::new(parts.vdevs)),
             gate: parts.gate,
             arc: RecordCache::new(shares.arc),
+            idle: shares.idle,
             reading: Reading::new(shares.reading),
             neighbours: Arc::default(),
             damage: Arc::default(),
@@ -129,6 +131,7 @@ impl Pool {
             gave_up: AtomicBool::new(false),
             runtime: tokio::runtime::Handle::current(),
         });
+        pool.bound_buffers();
         pool.apply_properties();
         for dataset in &pool.config().datasets {
             pool.set_booked(dataset.id, dataset.stored.clone());

@@ -10,6 +10,7 @@ use crate::buffer::Buffer;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
+use nix::{setsockopt_impl, sockopt_impl};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
     ReqwestConnector,
@@ -32,6 +33,18 @@ const HEADERS_MAX: usize = 64;
 const MEDIA: &str = "alt=media";
 /// A longer body is left to the library, which gives it piece by piece.
 const BODY_MAX: usize = 32 << 20;
+/// Bytes of a body that the kernel collects before it says that there are some: each time costs a wake-up here, and an
+/// acknowledgement that wakes who sends.
+const COLLECTED: usize = 256 << 10;
+
+sockopt_impl!(
+    /// How many bytes must be there before a socket is readable.
+    Collects,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_RCVLOWAT,
+    usize
+);
 
 /// Makes clients that read objects directly and leave the rest to the library's.
 #[derive(Clone, Debug)]
@@ -185,17 +198,30 @@ impl Client {
         let mut body = Buffer::new(answer.body);
         body.as_mut()[..early.len()].copy_from_slice(early);
         let mut filled = early.len();
+        let mut collects = 1;
         while filled < answer.body {
+            let left = answer.body - filled;
+            if left >= COLLECTED || collects > left {
+                collects = collect(&stream, left.min(COLLECTED), collects);
+            }
             match stream.read(&mut body.as_mut()[filled..]).await {
                 Ok(0) => return Err(Trouble::Failed(cut_short(filled, answer.body))),
                 Ok(read) => filled += read,
                 Err(error) => return Err(Trouble::Failed(broken(error))),
             }
         }
-        if answer.stays {
+        if answer.stays && collect(&stream, 1, collects) == 1 {
             self.keep(host, stream);
         }
         Ok(answer.response(body.freeze()))
+    }
+}
+
+/// Lets the kernel collect so many bytes rather than `now`; gives how many it collects.
+fn collect(stream: &TcpStream, bytes: usize, now: usize) -> usize {
+    match bytes == now || nix::sys::socket::setsockopt(stream, Collects, &bytes).is_ok() {
+        true => bytes,
+        false => now,
     }
 }
 
