@@ -47,6 +47,25 @@ impl Channel {
         }
     }
 
+    /// tarn: Receives what is there; `None` where there is nothing.
+    pub(crate) fn try_receive(&self, buffer: &mut [u8]) -> nix::Result<Option<usize>> {
+        loop {
+            match self.receive(buffer) {
+                Ok(size) => return Ok(Some(size)),
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(Errno::ENOENT | Errno::EINTR) => continue,
+                Err(err) => return Err(err),
+            }
+        }
+    }
+
+    /// tarn: From now on receiving does not wait
+    pub(crate) fn set_nonblocking(&self) -> nix::Result<()> {
+        let flags = nix::fcntl::fcntl(&self.0, nix::fcntl::FcntlArg::F_GETFL)?;
+        let flags = nix::fcntl::OFlag::from_bits_retain(flags) | nix::fcntl::OFlag::O_NONBLOCK;
+        nix::fcntl::fcntl(&self.0, nix::fcntl::FcntlArg::F_SETFL(flags)).map(drop)
+    }
+
     /// Returns a sender object for this channel. The sender object can be
     /// used to send to the channel. Multiple sender objects can be used
     /// and they can safely be sent to other threads.

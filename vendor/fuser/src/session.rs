@@ -31,6 +31,7 @@ use crate::MountOption;
 use crate::ReplyEmpty;
 use crate::Request;
 use crate::channel::Channel;
+use crate::crew::Crew;
 use crate::channel::ChannelSender;
 use crate::dev_fuse::DevFuse;
 use crate::ll;
@@ -289,6 +290,8 @@ impl<FS: Filesystem> Session<FS> {
         channels.push(ch);
 
         let mut threads = Vec::with_capacity(n_threads);
+        // tarn
+        let crew = (!config.patience.is_zero()).then(|| Arc::new(Crew::new(config.patience)));
 
         for (i, ch) in channels.into_iter().enumerate() {
             let thread_name = format!("fuser-{i}");
@@ -298,11 +301,18 @@ impl<FS: Filesystem> Session<FS> {
                 ch,
                 allowed,
                 session_owner,
+                crew: crew.clone().map(|crew| (crew, i == 0)),
             };
             threads.push(
                 thread::Builder::new()
                     .name(thread_name)
-                    .spawn(move || event_loop.event_loop())?,
+                    .spawn(move || {
+                        let ended = event_loop.event_loop();
+                        if let Some((crew, _)) = &event_loop.crew {
+                            crew.end();
+                        }
+                        ended
+                    })?,
             );
         }
 
@@ -518,6 +528,8 @@ pub(crate) struct SessionEventLoop<FS: Filesystem> {
     pub(crate) filesystem: Arc<FilesystemHolder<FS>>,
     pub(crate) allowed: SessionACL,
     pub(crate) session_owner: Uid,
+    /// tarn: who waits for requests, and whether this thread is the one that always does
+    pub(crate) crew: Option<(Arc<Crew>, bool)>,
 }
 
 impl<FS: Filesystem> SessionEventLoop<FS> {
@@ -526,10 +538,19 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
         // it is reused immediately after dispatching to conserve memory and allocations.
         let mut buf = FuseReadBuf::new();
         let buf = buf.as_mut();
+        // tarn
+        if self.crew.is_some() {
+            self.ch.set_nonblocking()?;
+        }
+        let mut member = self.crew.as_ref().map(|(crew, watches)| (crew, crew.member(*watches)));
         loop {
             // Read the next request from the given channel to kernel driver
             // The kernel driver makes sure that we get exactly one request per read
-            match self.ch.receive_retrying(buf) {
+            let received = match &mut member {
+                Some((crew, member)) => crew.receive(member, &self.ch, buf),
+                None => self.ch.receive_retrying(buf),
+            };
+            match received {
                 Ok(size) => match RequestWithSender::new(self.ch.sender(), &buf[..size]) {
                     // Dispatch request
                     Some(req) => {

@@ -74,6 +74,9 @@ pub struct MountOptions {
     pub exec: bool,
     /// Threads that read requests. Default: one for each core, at least 2.
     pub threads: usize,
+    /// How long a thread looks for the next request before it sleeps, where requests come fast. Default: 50 us, or none
+    /// on one core.
+    pub patience: Duration,
     /// Largest request in bytes. Default: 1 MiB, the kernel's own limit unless it is raised.
     pub max_write: u32,
     /// Requests that the kernel sends without anybody waiting for them (readahead, asynchronous I/O) at a time.
@@ -107,6 +110,7 @@ impl MountOptions {
             suid: true,
             exec: true,
             threads: cores.max(2),
+            patience: if cores > 1 { Duration::from_micros(50) } else { Duration::ZERO },
             max_write: 1 << 20,
             max_background: 64,
             read_ahead_kb: 1024,
@@ -201,6 +205,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
     let mut config = Config::default();
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = device::can_clone();
+    config.patience = options.patience;
     // The kernel decides who may come in, by allow_other; it asks in the name of others only for what they have
     // open already.
     let session = Session::from_fd(door, device, SessionACL::All, config)?;

@@ -18,6 +18,9 @@ pub struct Config {
     /// This enables more efficient request processing
     /// when multiple threads are used. Requires Linux 4.5+.
     pub clone_fd: bool,
+    /// tarn: How long a thread looks for the next request before it sleeps, where requests come
+    /// fast. Zero: never, and all threads sleep in the kernel.
+    pub patience: std::time::Duration,
 }
 
 /// Mount options accepted by the FUSE filesystem type
