@@ -166,7 +166,8 @@ plainly where Tarn misses what it sets itself.
 - *raw* is a plain client that moves the same objects with as many connections as suit it best, by the better of two:
   one in Go that knows nothing of Tarn, and Tarn's own bucket crate. *cap* is what a store lets through by its limits.
   *single* is the same work one request at a time. *nothing* is a FUSE file system that does nothing: what the kernel
-  takes for FUSE itself. It is mounted as Tarn is and is sent the same requests. *ext4* lies on a file in tmpfs.
+  takes for FUSE itself. It is mounted as Tarn is and is sent the same requests; its threads sleep in the kernel between
+  them. *ext4* lies on a file in tmpfs.
 - Far stores are the same server behind a proxy (`bench/slowstore`) that answers after 20 ms and limits connections and
   buckets.
 - Peers run as their own manuals say: s3fs with 16 uploads at once; rclone with `--vfs-cache-mode writes`, without which
