@@ -7,8 +7,8 @@
 //! records costs little. What all streams together have ahead is bounded, and divided among those that read
 //! ([`Ahead`]). Where some arrive before those in front of them, others are asked for in their place, up to
 //! twice the distance ahead where memory allows it: so a vdev that is late does not keep the others idle. What has come and
-//! lies right in front of the reader counts as if it were on its way. A large first read at the start of a file is a
-//! sequence's beginning.
+//! lies right in front of the reader counts half as if it were on its way. A large first read at the start of a file is
+//! a sequence's beginning.
 //!
 //! Reads at a constant *stride*, forward or backward, have their next ranges fetched as windows of their own
 //! length. A file smaller than a segment is fetched whole by the first read at its start.
@@ -254,8 +254,9 @@ impl Stream {
         }
     }
 
-    /// Bytes that are on their way, or that have come and lie in front of the reader without a gap: a reader that has so
-    /// much to read waits for nobody, and more would only be spread over more memory.
+    /// Bytes that are on their way, and half of those that have come and lie in front of the reader without a gap. A reader
+    /// that has much to read waits for nobody, and more would only be spread over more memory; but if all of it counted,
+    /// buckets would have nothing to do until it is read, and then the reader.
     fn outstanding(&self) -> u64 {
         let (mut outstanding, mut gap) = (0, false);
         for window in &self.windows {
@@ -263,7 +264,7 @@ impl Stream {
             gap |= !landed;
             outstanding += match (landed, gap) {
                 (false, _) => window.end - window.start,
-                (true, false) => window.end.saturating_sub(window.start.max(self.next)),
+                (true, false) => window.end.saturating_sub(window.start.max(self.next)) / 2,
                 (true, true) => 0,
             };
         }
@@ -465,7 +466,7 @@ mod tests {
             stream.on_arrival(l);
         }
         assert_eq!(stream.ahead, 1064 * MIB);
-        // What has all come in order is as good as on its way: the reader has enough.
+        // What has all come in order, twice what is to be on its way: the reader has enough.
         stream.windows.iter().for_each(|window| window.landed.set());
         assert!(stream.on_read(1000 * MIB, MIB, l).fetch.is_empty());
         let gone = stream.let_go_all();
