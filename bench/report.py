@@ -168,6 +168,8 @@ plainly where Tarn misses what it sets itself.
   *single* is the same work one request at a time. *nothing* is a FUSE file system that does nothing: what the kernel
   takes for FUSE itself. It is mounted as Tarn is and is sent the same requests; its threads sleep in the kernel between
   them. *ext4* lies on a file in tmpfs.
+- A virtual machine may give memory back to its host, which finds it anew at a multiple of the cost of any row here. The
+  kernel is told to keep it while this is measured, and all of it is touched before.
 - Far stores are the same server behind a proxy (`bench/slowstore`) that answers after 20 ms and limits connections and
   buckets.
 - Peers run as their own manuals say: s3fs with 16 uploads at once; rclone with `--vfs-cache-mode writes`, without which

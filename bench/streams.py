@@ -6,7 +6,7 @@ import yardstick
 from nothing import Nothing, mounted
 from processor import Meter, settle
 from systems import Tarn
-from work import MIB, read_files, remount_cold, timed, write_files
+from work import MIB, read_files, timed, write_files
 
 FOUR = [f"four{n}" for n in range(4)]
 READS = (("s3-read-buffered", False), ("s3-read-direct", True))
@@ -51,7 +51,7 @@ class Streams:
     def read(self, row, names, direct):
         settle()
         self.raw(row, yardstick.get(self.server, yardstick.objects(self.server, MIB, "tarn")))
-        remount_cold(self.pool, self.size)
+        self.bench.remount_cold(self.pool)
         self.results.moved(row, "tarn", read_files(self.pool.mnt, names, self.size, direct))
         if len(names) == 1:
             with mounted(self.bench.root, self.size) as file:
@@ -83,7 +83,7 @@ class Streams:
             meter = Meter()
             timed(["xargs", "-0", "cat"], input="\0".join(files).encode(), stdout=null)
             self.results.moved("local-read", "raw", meter.moved(total), "cat")
-        remount_cold(self.local, self.size)
+        self.bench.remount_cold(self.local)
         self.results.moved("local-read", "tarn", read_files(self.local.mnt, ["large"], self.size, False))
 
     def close(self):
@@ -119,7 +119,7 @@ class Capped:
         objects = yardstick.objects(self.bench.server, MIB, f"capped{rate}")
         for way, moved in yardstick.get(self.stores[rate], objects, self.WAYS).items():
             self.results.moved(row, "raw", moved, way)
-        remount_cold(self.pools[rate], self.size)
+        self.bench.remount_cold(self.pools[rate])
         self.results.moved(row, "tarn", read_files(self.pools[rate].mnt, ["large"], self.size, direct))
         self.results.add(row, "cap", 12 * rate * 1e6)
 
@@ -153,7 +153,7 @@ class Sustained:
     def round(self, number):
         if number > 0:
             return
-        remount_cold(self.pool, self.size)
+        self.bench.remount_cold(self.pool)
         self.store.forget()
         meter, moved = Meter(), 0
         while meter.seconds() < self.bench.sustained:

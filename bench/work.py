@@ -1,15 +1,12 @@
 """Work that is given to every system alike."""
-import mmap
 import os
 import subprocess
 import threading
 import time
 
-from processor import Meter, settle
+from processor import Meter
 
 MIB = 1 << 20
-# Of <linux/mman.h>; Python has no name for it.
-MADV_POPULATE_WRITE = 23
 
 
 def timed(command, limit=900, **kw):
@@ -108,15 +105,3 @@ def read_whole(paths, size, readers):
     if failed:
         raise failed[0]
     return meter.moved(len(paths) * size)
-
-
-def remount_cold(system, size):
-    """Mounts a system again with cold caches, on an idle machine and on memory that is there.
-
-    Under a virtual machine, memory that was free for some seconds may be the host's again, which must find it anew at
-    its first touch: at a fraction of memory speed, now and then, whoever asks for it.
-    """
-    settle()
-    with mmap.mmap(-1, 2 * size) as memory:
-        memory.madvise(MADV_POPULATE_WRITE)
-    system.remount_cold()
