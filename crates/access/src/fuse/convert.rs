@@ -87,9 +87,11 @@ pub(super) fn absent() -> FileAttr {
     }
 }
 
-/// How long the kernel may keep `attr`, by the time that it is now.
+/// How long the kernel may keep `attr`, by the time that it is now. A file that has nothing in it occupies nothing, and
+/// the kernel asks anew when something is written.
 pub(super) fn attr_ttl(attr: &Attr, now: Timespec, ttl: Duration) -> Duration {
-    let young = attr.kind == FileKind::Regular && now.sec.saturating_sub(attr.ctime.sec) < YOUNG;
+    let filled = attr.kind == FileKind::Regular && (attr.size > 0 || attr.allocated > 0);
+    let young = filled && now.sec.saturating_sub(attr.ctime.sec) < YOUNG;
     if young { ttl.min(YOUNG_TTL) } else { ttl }
 }
 

@@ -85,6 +85,9 @@ fn files_changed_lately_are_asked_for_again_soon() {
     assert_eq!(attr_ttl(&attr(FileKind::Regular), now(3), ttl), YOUNG_TTL);
     assert_eq!(attr_ttl(&attr(FileKind::Regular), now(300), ttl), ttl);
     assert_eq!(attr_ttl(&attr(FileKind::Directory), now(3), ttl), ttl);
+    let emptied = Attr { size: 0, ..attr(FileKind::Regular) };
+    assert_eq!(attr_ttl(&emptied, now(3), ttl), YOUNG_TTL);
+    assert_eq!(attr_ttl(&Attr { allocated: 0, ..emptied }, now(3), ttl), ttl);
     assert_eq!(attr_ttl(&attr(FileKind::Regular), now(3), Duration::ZERO), Duration::ZERO);
 }
 
