@@ -189,6 +189,7 @@ mod tests {
         assert_eq!(near.names(Ino(90)).0, key::of_inode(table::DIRENT, Ino(90)).0);
         assert_eq!(near.names(Ino(90)).1, key::of_inode(table::DIRENT, Ino(127)).1);
     }
+
     #[test]
     fn names_of_a_large_directory_are_scanned_only_in_their_order() {
         let near = Near::default();
