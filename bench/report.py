@@ -104,6 +104,7 @@ def record(bench, args):
     run = {
         "when": time.strftime("%Y-%m-%d %H:%M"), "size_bytes": bench.size, "rounds": args.rounds, "cores": CORES,
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "kernel": platform.release(),
+        "mdtest_files": args.mdtest,
     }
     return {"rows": {name: {**found, "run": run} for name, found in bench.results.record().items()}}
 
@@ -225,11 +226,13 @@ TITLES = {
 }
 
 
-def measured(run):
+def measured(run, name):
     """When, and on what, in a line."""
     rounds = f"{run['rounds']} round{'s' * (run['rounds'] != 1)}"
     machine = f"{run['cores']} cores, {run['memory_bytes'] / (1 << 30):.0f} GiB of memory"
     size = f"a large file of {run['size_bytes'] >> 20} MiB"
+    if name.startswith("mdtest-"):
+        size = f"{run['mdtest_files']:,} files"
     return f"Measured on {run['when']}: {rounds}, {size}, {machine}, Linux {run['kernel'].split('-')[0]}."
 
 
@@ -280,7 +283,7 @@ def section(title, rows, drawn, lines):
         if row.words and row.words != words:
             lines += [row.words, ""]
         words = row.words
-        lines += [measured(found["run"]), ""]
+        lines += [measured(found["run"], name), ""]
         lines += ["| | median | spread | core-seconds a GiB | |", "| --- | --- | --- | --- | --- |"]
         for system in in_order(found["systems"]):
             one = found["systems"][system]
