@@ -24,5 +24,5 @@ pub use histogram::{Histogram, HistogramStats};
 pub use id::{DatasetId, Epoch, Grant, Ino, PoolGuid, SegmentId, Txg, VdevGuid, VdevId};
 pub use job::{Job, JobStats};
 pub use posix::FsError;
-pub use request::{Request, Trace};
+pub use request::{Done, Request, Trace};
 pub use tally::{Charge, Provider, Tally, TallyStats};

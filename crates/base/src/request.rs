@@ -21,13 +21,40 @@ pub struct Trace {
     pub ino: Option<Ino>,
 }
 
+/// What became of a request that was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Since the dataset was opened.
+    Lately(Trace),
+    /// Before that, durably. The inode that it made, or that lost its last name by it.
+    Durably(Option<Ino>),
+}
+
+impl Done {
+    /// The inode that it made, or that lost its last name by it.
+    pub fn ino(&self) -> Option<Ino> {
+        match self {
+            Done::Lately(trace) => trace.ino,
+            Done::Durably(ino) => *ino,
+        }
+    }
+
+    /// What it did, where that can still be lost.
+    pub fn trace(&self) -> Option<Trace> {
+        match self {
+            Done::Lately(trace) => Some(*trace),
+            Done::Durably(_) => None,
+        }
+    }
+}
+
 /// One request of a client.
 #[derive(Debug)]
 pub struct Request {
     /// The client counts them.
     pub number: u64,
-    /// Those with lower numbers have been answered, and the client knows the answers.
-    pub answered: u64,
+    /// Of those with lower numbers the client knows the answers, and that what they did is durable.
+    pub settled: u64,
     /// What it did before a crash has undone it.
     pub again: Option<Trace>,
     trace: Mutex<Option<Trace>>,
@@ -38,8 +65,8 @@ tokio::task_local! {
 }
 
 impl Request {
-    pub fn new(number: u64, answered: u64, again: Option<Trace>) -> Arc<Request> {
-        Arc::new(Request { number, answered, again, trace: Mutex::default() })
+    pub fn new(number: u64, settled: u64, again: Option<Trace>) -> Arc<Request> {
+        Arc::new(Request { number, settled, again, trace: Mutex::default() })
     }
 
     /// Makes a call in its name.
@@ -55,13 +82,16 @@ impl Request {
         CURRENT.try_with(Arc::clone).ok()
     }
 
-    /// Notes what it did. If that is done in steps, the first says in which place, and the last in which group.
-    pub fn note(&self, step: Trace) {
+    /// Notes what it did, and gives all that it did so far. If that is done in steps, the first says in which place, and
+    /// the last in which group.
+    pub fn note(&self, step: Trace) -> Trace {
         let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        *trace = Some(match *trace {
+        let whole = match *trace {
             Some(first) => Trace { txg: step.txg, ino: first.ino.or(step.ino), ..first },
             None => step,
-        });
+        };
+        *trace = Some(whole);
+        whole
     }
 
     /// What it did so far; `None`: it changed nothing.

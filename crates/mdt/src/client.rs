@@ -1,8 +1,10 @@
 //! A client on another host, beyond a crash of this one: who has the dataset, and what was done for it last.
 //!
-//! The client keeps what it was told until that is durable, and after a crash makes it again as it was
-//! ([`tarn_base::Trace`]). What it was not told of may have been done or not, so every change leaves the number of its
-//! request in the transaction group that it is in: asked once more, it is not done once more.
+//! The client keeps what it was told until it knows that to be durable, and after a crash makes it again as it was
+//! ([`tarn_base::Trace`]). What it was not told of may have been done or not, and what it was told of may be durable
+//! without its knowledge. So every change leaves the number of its request in the transaction group that it is in, until
+//! the client says that it will not ask again: asked for once more, it is not done once more. Numbers of transaction groups
+//! would not tell: after a crash they are given anew, and the first ones to the target's own work.
 //!
 //! For as long as a client has the dataset, what only it knows to be in use is left alone when the dataset is opened:
 //! inodes without a name, and segments that are not committed yet. [`Mdt::resumed`] says which inodes are; segments are
@@ -13,32 +15,33 @@ use crate::tx::Tx;
 use crate::{Mdt, key, no_stop};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tarn_base::{FsError, Ino, Request, Txg};
+use tarn_base::{Done, FsError, Ino, Request, Trace, Txg};
 
 /// The client that has the dataset.
 pub struct ClientState {
     pub id: u64,
-    /// Requests that the client may ask for once more, with the inode that each made or orphaned.
-    done: BTreeMap<u64, Option<Ino>>,
-    /// The client knows the answers to those before.
-    answered: u64,
+    /// Requests that the client may ask for once more.
+    done: BTreeMap<u64, Done>,
+    /// It does not ask for those before.
+    settled: u64,
     /// The open txg changes it.
     changed: bool,
 }
 
 impl ClientState {
     fn new(id: u64) -> ClientState {
-        ClientState { id, done: BTreeMap::new(), answered: 0, changed: false }
+        ClientState { id, done: BTreeMap::new(), settled: 0, changed: false }
     }
 
     pub fn from_phys(row: ClientPhys) -> ClientState {
-        ClientState { done: row.done.into_iter().collect(), ..ClientState::new(row.id) }
+        let durable = row.done.into_iter().map(|(number, ino)| (number, Done::Durably(ino)));
+        ClientState { done: durable.collect(), ..ClientState::new(row.id) }
     }
 
     /// A request was carried out, in the open txg.
-    pub fn note(&mut self, request: &Request, ino: Option<Ino>) {
-        self.done.insert(request.number, ino);
-        self.answered = self.answered.max(request.answered);
+    pub fn note(&mut self, request: &Request, trace: Trace) {
+        self.done.insert(request.number, Done::Lately(trace));
+        self.settled = self.settled.max(request.settled);
         self.changed = true;
     }
 
@@ -47,8 +50,9 @@ impl ClientState {
         if !std::mem::take(&mut self.changed) {
             return None;
         }
-        self.done = self.done.split_off(&self.answered);
-        Some(encode(&ClientPhys { id: self.id, done: self.done.iter().map(|(n, ino)| (*n, *ino)).collect() }))
+        self.done = self.done.split_off(&self.settled);
+        let done = self.done.iter().map(|(number, done)| (*number, done.ino()));
+        Some(encode(&ClientPhys { id: self.id, done: done.collect() }))
     }
 }
 
@@ -81,14 +85,14 @@ impl Mdt {
         Ok(false)
     }
 
-    /// What became of a request that the client has no answer to: `None`, it was not carried out; else the inode that it
-    /// made or orphaned.
-    pub fn done(&self, number: u64) -> Option<Option<Ino>> {
+    /// What became of a request that the client asks for once more; `None`: it was not carried out.
+    pub fn done(&self, number: u64) -> Option<Done> {
         self.op.lock().client.as_ref()?.done.get(&number).copied()
     }
 
     /// The client is there again, has made again what was lost, and has these inodes open, each so often.
     pub async fn resumed(self: &Arc<Self>, opens: Vec<(Ino, u32)>) -> Result<(), FsError> {
+        self.finish_truncations().await?;
         let opens: HashMap<Ino, u32> = opens.into_iter().filter(|(_, count)| *count > 0).collect();
         let mut closed = Vec::new();
         {

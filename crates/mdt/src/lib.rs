@@ -220,6 +220,8 @@ pub struct Mdt {
     ends: Mutex<VecDeque<ops::End>>,
     /// Grants of earlier sessions under which segments may lie that nobody committed.
     old_grants: Mutex<Vec<tarn_base::Grant>>,
+    /// Files whose truncation still has steps to go, with the first record to free.
+    truncations: Mutex<BTreeMap<Ino, u64>>,
     counters: Counters,
     clock: Arc<dyn Clock>,
     runtime: tokio::runtime::Handle,
@@ -228,13 +230,6 @@ pub struct Mdt {
     /// The txg engine outlives the other tasks, which wait for it.
     stop_txgs: CancellationToken,
     txg_task: Mutex<Option<tokio::task::JoinHandle<()>>>,
-}
-
-/// How many transactions an operation has. One that has several, and is interrupted, may be done again from the start.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Steps {
-    One,
-    Several,
 }
 
 fn orphaned(effects: &[Effect]) -> Option<Ino> {
@@ -316,14 +311,14 @@ impl Mdt {
         let first = if self.overfull() {
             Err(Stop::Missing(Vec::new()))
         } else {
-            self.try_change(&Loaded::default(), &op, Steps::One)
+            self.try_change(&Loaded::default(), &op)
         };
         match first {
             Ok(value) => self.ready(Ok(value)),
             Err(Stop::Fail(error)) => self.ready(Err(error)),
             Err(Stop::Missing(keys)) => {
                 let mdt = self.clone();
-                self.begun(async move { mdt.change_when_loaded(keys, &op, Steps::One).await })
+                self.begun(async move { mdt.change_when_loaded(keys, &op).await })
             }
         }
     }
@@ -343,19 +338,18 @@ impl Mdt {
         self: &Arc<Self>,
         op: &(impl Fn(&mut Tx) -> Outcome<T> + Sync),
     ) -> Result<T, FsError> {
-        self.change_when_loaded(Vec::new(), op, Steps::Several).await
+        self.change_when_loaded(Vec::new(), op).await
     }
 
     async fn change_when_loaded<T>(
         self: &Arc<Self>,
         keys: Vec<Key>,
         op: &(impl Fn(&mut Tx) -> Outcome<T> + Sync),
-        steps: Steps,
     ) -> Result<T, FsError> {
         while self.overfull() {
             self.sync().await?;
         }
-        self.retry(keys, |loaded| self.try_change(loaded, op, steps)).await
+        self.retry(keys, |loaded| self.try_change(loaded, op)).await
     }
 
     fn ready<T>(&self, result: Result<T, FsError>) -> Answer<T> {
@@ -382,12 +376,7 @@ impl Mdt {
         op(&Tx::new(&self.rows, loaded, SuperPhys::default(), Txg(0), self.clock.now()))
     }
 
-    fn try_change<T>(
-        self: &Arc<Self>,
-        loaded: &Loaded,
-        op: &impl Fn(&mut Tx) -> Outcome<T>,
-        steps: Steps,
-    ) -> Outcome<T> {
+    fn try_change<T>(self: &Arc<Self>, loaded: &Loaded, op: &impl Fn(&mut Tx) -> Outcome<T>) -> Outcome<T> {
         let request = Request::current();
         let again = request.as_ref().and_then(|request| request.again);
         let mut state = self.op.lock();
@@ -396,15 +385,15 @@ impl Mdt {
         tx.again = again.and_then(|trace| trace.ino);
         let value = op(&mut tx)?;
         tx.settle();
-        let Tx { mut writes, effects, numbers, stored, made, made_directory, .. } = tx;
+        let Tx { mut writes, effects, numbers, stored, made, made_directory, unfinished, .. } = tx;
         state.numbers = numbers;
         state.changes += 1;
         if let Some(request) = request {
             let trace =
                 Trace { txg: state.txg, order: state.changes, at: now, ino: made.or(orphaned(&effects)) };
-            request.note(trace);
-            if let (Steps::One, Some(client)) = (steps, &mut state.client) {
-                client.note(&request, trace.ino);
+            let trace = request.note(trace);
+            if let (false, Some(client)) = (unfinished, &mut state.client) {
+                client.note(&request, trace);
             }
         }
         for (vdev, change) in stored {

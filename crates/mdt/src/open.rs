@@ -87,6 +87,7 @@ impl Mdt {
             near: Near::default(),
             ends: Mutex::default(),
             old_grants: Mutex::new(Vec::new()),
+            truncations: Mutex::default(),
             counters: Counters::default(),
             clock: options.clock,
             runtime: tokio::runtime::Handle::current(),
@@ -121,13 +122,9 @@ impl Mdt {
         self.spawn(self.clone().run_carrier());
         for (key, row) in self.rows_of(table::TRUNCATE).await? {
             let intent: TruncatePhys = phys::decode("truncation", &row).map_err(no_stop)?;
-            if let Some(ino) = key::ino_of(&key) {
-                match self.finish_truncate(ino, intent.from_record..u64::MAX).await {
-                    Ok(()) | Err(FsError::Stale) => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            self.truncations.lock().extend(key::ino_of(&key).map(|ino| (ino, intent.from_record)));
         }
+        self.finish_truncations().await?;
         self.load_client().await?;
         let theirs = self.client().is_some();
         if !theirs {

@@ -262,7 +262,7 @@ impl Phys for GrantPhys {}
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientPhys {
     pub id: u64,
-    /// Numbers of the requests that were carried out and whose answers the client may not know, in order, with the inode
+    /// Numbers of the requests that were carried out and that the client may ask for once more, in order, with the inode
     /// that each made or orphaned.
     pub done: Vec<(u64, Option<Ino>)>,
 }

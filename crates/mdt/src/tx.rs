@@ -51,6 +51,8 @@ pub struct Tx<'a> {
     pub made: Option<Ino>,
     /// The directory that it made, under a number that was never used.
     pub made_directory: Option<Ino>,
+    /// It is a step of a request that is not done with it: interrupted, that may be made again from its start.
+    pub unfinished: bool,
 }
 
 impl<'a> Tx<'a> {
@@ -74,6 +76,7 @@ impl<'a> Tx<'a> {
             again: None,
             made: None,
             made_directory: None,
+            unfinished: false,
         }
     }
 

@@ -157,6 +157,26 @@ async fn a_truncation_that_a_crash_left_half_done_is_finished_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_truncation_for_which_nobody_waits_takes_nothing_that_is_written_later() {
+    let mut w = world().await;
+    let file = w.file(Ino::ROOT, "file").await;
+    for at in [0, 64 * 70, 64 * 150, 64 * 200] {
+        w.write(&[(file, at, 9)], RECORD).await;
+    }
+    w.mdt.admit(1).await.expect("client");
+    drop(w.mdt.setattr(file, SetAttr { size: Some(RECORD as u64), ..SetAttr::default() }));
+    // The client is there again, and asks once more.
+    w.mdt.resumed(Vec::new()).await.expect("resumed");
+    assert_eq!(w.mdt.usage().live, RECORD as u64);
+    w.truncate(file, RECORD as u64).await;
+    w.write(&[(file, 64 * 150, 7)], RECORD).await;
+    w.mdt.sync().await.expect("sync");
+    w.crash().await;
+    assert_eq!(w.read(file, 64 * 150).await, Some(7));
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_segment_that_was_written_in_vain_is_gone_after_the_close() {
     let mut w = world().await;
     let file = w.file(Ino::ROOT, "file").await;

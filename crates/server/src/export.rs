@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tarn_base::{FsError, Ino, SegmentId, Txg};
+use tarn_base::{Done, FsError, Ino, SegmentId, Txg};
 use tarn_mdt::Mdt;
 use tarn_pool::{BucketError, Pool};
 use tarn_proto::wire::{Hello, Refusal, Served, Session};
@@ -169,7 +169,7 @@ impl Session for Kept {
         self.0.mdt.durable()
     }
 
-    fn done(&self, number: u64) -> Option<Option<Ino>> {
+    fn done(&self, number: u64) -> Option<Done> {
         self.0.mdt.done(number)
     }
 

@@ -91,9 +91,15 @@ impl World {
 
     /// Ends the host's process and starts it anew: what is not durable is lost.
     async fn crash(&self) {
+        self.crash_and(|_| async {}).await;
+    }
+
+    /// The same, with something that the new one does before anybody is let in.
+    async fn crash_and<F: Future<Output = ()>>(&self, first: impl FnOnce(Arc<Mdt>) -> F) {
         self.set_up(false).await;
         self.mdt.lock().abandon();
         let mdt = open(&self.pool).await;
+        first(mdt.clone()).await;
         *self.export.lock() = Exported::new("tank", self.pool.clone(), mdt.clone(), BTreeMap::new());
         *self.mdt.lock() = mdt;
         self.up.store(true, Relaxed);
@@ -354,6 +360,130 @@ async fn what_a_server_had_lost_is_made_again_as_it_was() {
     let mdt = world.mdt.lock().clone();
     let report = mdt.check(false, |_| {}).await.unwrap();
     assert_eq!(report.problems().collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// A way that can be broken in the middle of something.
+struct Brittle {
+    world: Arc<World>,
+    /// The next connection ends when so many bytes have gone to the server.
+    bytes: Arc<AtomicU64>,
+    /// What the server says is lost.
+    deaf: Arc<AtomicBool>,
+}
+
+impl Brittle {
+    fn of(world: &Arc<World>) -> Brittle {
+        Brittle { world: world.clone(), bytes: Arc::new(u64::MAX.into()), deaf: Arc::default() }
+    }
+}
+
+#[async_trait::async_trait]
+impl Dial for Brittle {
+    fn name(&self) -> String {
+        "brittle".into()
+    }
+
+    async fn dial(&self) -> std::io::Result<(Incoming, Outward)> {
+        let (from_server, to_server) = Way(self.world.clone()).dial().await?;
+        let (ours, theirs) = duplex(64 << 10);
+        let (mut left, right) = split(theirs);
+        let (limit, deaf) = (self.bytes.swap(u64::MAX, Relaxed), self.deaf.clone());
+        tokio::spawn(async move {
+            let (mut to_server, mut right, mut from_server) = (to_server, right, from_server);
+            let mut out = (&mut left).take(limit);
+            let hear = async {
+                let mut bytes = vec![0; 64 << 10];
+                while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+                    if !deaf.load(Relaxed) && right.write_all(&bytes[..count]).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                _ = tokio::io::copy(&mut out, &mut to_server) => {}
+                () = hear => {}
+            }
+        });
+        let (reader, writer) = split(ours);
+        Ok((Box::new(reader), Box::new(writer)))
+    }
+}
+
+/// Transaction groups of a server that was started anew have the numbers of those that the last one has lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_does_on_its_own_is_not_taken_for_what_was_lost() {
+    let world = World::new().await;
+    let link = connect(&world, "tank").await.unwrap();
+    let mds = RemoteMds::new(link.clone());
+    mds.sync().wait().await.unwrap();
+    let made = mds.create(ROOT, Ino::ROOT, b"lost", node(FileKind::Regular)).wait().await.unwrap();
+    world
+        .crash_and(|mdt| async move {
+            for n in 0..3 {
+                mdt.setxattr(Ino::ROOT, b"user.own", &[n], XattrMode::Any).wait().await.unwrap();
+                mdt.sync().await.unwrap();
+            }
+        })
+        .await;
+    assert_eq!(mds.lookup(Ino::ROOT, b"lost").wait().await, Ok(made));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_may_end_again_while_what_was_lost_is_made_again() {
+    let world = World::new().await;
+    let way = Brittle::of(&world);
+    let bytes = way.bytes.clone();
+    let link = Link::open(Box::new(way), 1, "tank").await.unwrap();
+    let mds = RemoteMds::new(link.clone());
+    mds.sync().wait().await.unwrap();
+    let mut made = Vec::new();
+    for n in 0..60 {
+        let name = format!("{n}").into_bytes();
+        let file = mds.create(ROOT, Ino::ROOT, &name, node(FileKind::Regular)).wait().await.unwrap();
+        mds.setxattr(file.ino, b"user.large", &[n; 60_000], XattrMode::Create).wait().await.unwrap();
+        mds.unlink(Ino::ROOT, &name).wait().await.unwrap();
+        let file = mds.create(ROOT, Ino::ROOT, &name, node(FileKind::Regular)).wait().await.unwrap();
+        made.push((name, file.ino));
+    }
+    // Within the second message and the third; the last crash finds some of it durable.
+    for (limit, sync) in [(1_500_000, false), (2_500_000, true), (u64::MAX, false)] {
+        bytes.store(limit, Relaxed);
+        let connections = link.connections();
+        world.crash().await;
+        if sync {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let mdt = world.mdt.lock().clone();
+            mdt.sync().await.unwrap();
+        }
+        while limit == u64::MAX && link.connections() == connections {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    for (name, ino) in &made {
+        let found = mds.lookup(Ino::ROOT, name).wait().await.map(|attr| attr.ino);
+        assert_eq!(found, Ok(*ino), "{}", String::from_utf8_lossy(name));
+    }
+    assert_eq!((mds.names(Ino::ROOT, 0, 100).wait().await.unwrap().len(), link.unmade()), (made.len(), 0));
+}
+
+/// A change that was carried out, and whose answer was lost with the connection, is kept as others are.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_for_twice_is_made_again_when_it_is_lost() {
+    let world = World::new().await;
+    let way = Brittle::of(&world);
+    let deaf = way.deaf.clone();
+    let mds = RemoteMds::new(Link::open(Box::new(way), 1, "tank").await.unwrap());
+    mds.sync().wait().await.unwrap();
+    deaf.store(true, Relaxed);
+    let asked = tokio::spawn(mds.create(ROOT, Ino::ROOT, b"file", node(FileKind::Regular)).wait());
+    while world.local().lookup(Ino::ROOT, b"file").wait().await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    world.cut().await;
+    deaf.store(false, Relaxed);
+    let made = asked.await.unwrap().unwrap();
+    world.crash().await;
+    assert_eq!(mds.lookup(Ino::ROOT, b"file").wait().await, Ok(made));
 }
 
 #[tokio::test(flavor = "multi_thread")]

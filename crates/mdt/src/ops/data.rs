@@ -120,6 +120,7 @@ impl Mdt {
             let chunks: Vec<u64> = rows.iter().filter_map(|(key, _)| key::chunk_of(key)).collect();
             let Some(last) = chunks.last().copied() else { return Ok(()) };
             let op = |tx: &mut Tx| {
+                tx.unfinished = true;
                 let mut inode = tx.inode(ino)?;
                 for &chunk in &chunks {
                     free_records(tx, ino, &mut inode, chunk..chunk + 1, records.clone())?;

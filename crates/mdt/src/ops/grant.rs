@@ -14,6 +14,8 @@ impl Mdt {
         Answer::pending(async move {
             let dataset = mdt.dataset;
             let op = |tx: &mut crate::tx::Tx| {
+                // Asked for once more, others are as good.
+                tx.unfinished = true;
                 let mut grants = Vec::with_capacity(vdevs.len());
                 for &vdev in &vdevs {
                     let grant = Grant { vdev, dataset, number: tx.numbers.next_grant };

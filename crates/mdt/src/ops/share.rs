@@ -44,7 +44,11 @@ impl Mdt {
                     size_at_least: if last { share.size_at_least } else { 0 },
                     ..share
                 };
-                mdt.change_slowly(&move |tx: &mut Tx| share_records(tx, &step)).await?;
+                let op = move |tx: &mut Tx| {
+                    tx.unfinished = !last;
+                    share_records(tx, &step)
+                };
+                mdt.change_slowly(&op).await?;
                 done += count;
                 if last {
                     return Ok(());

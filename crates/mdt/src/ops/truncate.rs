@@ -2,7 +2,8 @@
 //!
 //! A small truncation is one transaction. A large one is an intent: the first transaction sets the size and notes
 //! what must be freed, bounded steps free it, the last one drops the note. If the dataset is opened while a note
-//! stands, the steps go on before anybody is served, so that nothing behind the end can come back.
+//! stands, or the connection was lost of a client that waited for it, the steps go on before anybody is served: nothing
+//! behind the end can come back, and nothing that is written there later is taken for it.
 
 use super::attr::set_attributes;
 use super::data::{STEP_CHUNKS, free_records, touch};
@@ -33,6 +34,7 @@ impl Mdt {
             let mut rest = None;
             if chunks.end.saturating_sub(chunks.start) > STEP_CHUNKS {
                 tx.put(key::truncate(ino), encode(&TruncatePhys { from_record: keep }));
+                tx.unfinished = true;
                 rest = Some(keep..had);
             } else if had > keep {
                 free_records(tx, ino, &mut inode, chunks, keep..had)?;
@@ -48,12 +50,17 @@ impl Mdt {
             tx.put_inode(ino, &inode);
             Ok((inode.attr(ino), rest))
         });
-        match first {
+        let mdt = self.clone();
+        let noted = first.map(move |(attr, rest)| {
+            mdt.truncations.lock().extend(rest.iter().map(|rest| (ino, rest.start)));
+            (attr, rest)
+        });
+        match noted {
             Answer::Ready(Ok((attr, None))) => Answer::ok(attr),
-            first => {
+            noted => {
                 let mdt = self.clone();
                 Answer::pending(async move {
-                    match first.wait().await? {
+                    match noted.wait().await? {
                         (attr, None) => Ok(attr),
                         (_, Some(rest)) => {
                             point::pass(Point::TruncateNoted);
@@ -67,7 +74,7 @@ impl Mdt {
     }
 
     /// The steps of an intent, and its end.
-    pub(crate) async fn finish_truncate(
+    async fn finish_truncate(
         self: &Arc<Self>,
         ino: Ino,
         records: std::ops::Range<u64>,
@@ -78,6 +85,21 @@ impl Mdt {
             tx.delete(key::truncate(ino));
             Ok(())
         };
-        self.change_slowly(&op).await
+        self.change_slowly(&op).await?;
+        self.truncations.lock().remove(&ino);
+        Ok(())
+    }
+
+    /// Finishes every intent for which nobody waits any more.
+    pub(crate) async fn finish_truncations(self: &Arc<Self>) -> Result<(), FsError> {
+        let left = self.truncations.lock().clone();
+        for (ino, from) in left {
+            match self.finish_truncate(ino, from..u64::MAX).await {
+                Ok(()) => {}
+                Err(FsError::Stale) => drop(self.truncations.lock().remove(&ino)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }

@@ -4,13 +4,15 @@
 //! # What a lost connection costs
 //! Calls that are not answered stay here and are made again. If the server is the one that it was, that is all: it knows
 //! which of them it has carried out. If it was started anew, it has lost what was not durable. That was kept here, call
-//! by call with what each did, and is made again first, in the order in which it was done. Then it is told what is open
-//! and locked, and only then the calls go on.
+//! by call with what each did, and is made again first, in the order in which it was done, where the server does not know
+//! it: some of it may have become durable without our knowledge. Then it is told what is open and locked, and only then
+//! the calls go on. Each call says which ones before it will never be asked for again, so that the server forgets them.
 
 use super::calls::Call;
 use super::frame::{Frame, Kind, Outgoing, Reader, Writer};
 use super::held::Held;
-use super::message::{Message, Past, decode, parse_answer};
+use super::kept::{Change, Kept, Place};
+use super::message::{Message, Past, Told, decode, parse_answer};
 use super::{Broken, Dial, Hello, Incoming, Outward, PING_EVERY, Pong, SILENCE, VERSIONS, Welcome, listen};
 use crate::DatasetInfo;
 use bytes::Bytes;
@@ -56,25 +58,14 @@ struct Waiting {
     tell: oneshot::Sender<Result<Answered, Broken>>,
 }
 
-/// A call that was answered, and is lost if the server is.
-struct Kept {
-    number: u64,
-    message: Bytes,
-    trace: Trace,
-}
-
-/// Where a change stands among all: those of a server that was started later come later.
-type Place = (u32, u64);
-
 struct State {
     /// To the connection; `None` while there is none.
     out: Option<mpsc::UnboundedSender<Outgoing>>,
     calls: BTreeMap<u64, Waiting>,
-    kept: BTreeMap<Place, Kept>,
+    kept: Kept,
     held: Held,
-    /// Which of the server's lives it is, and how many of them there were.
+    /// Which of the server's lives it is that has all that is kept.
     instance: u64,
-    lives: u32,
     /// Nothing goes on from here.
     dead: Option<Broken>,
 }
@@ -134,25 +125,22 @@ fn malformed<E>(_: E) -> Broken {
 }
 
 impl State {
-    /// Requests below this number have been answered.
-    fn answered(&self, next: u64) -> u64 {
-        self.calls.first_key_value().map_or(next, |(number, _)| *number)
+    /// Requests below this number will not be asked for again.
+    fn settled(&self, next: u64) -> u64 {
+        let waiting = self.calls.first_key_value().map(|(number, _)| *number);
+        waiting.into_iter().chain(self.kept.first()).fold(next, u64::min)
     }
 
     fn send(&self, number: u64, next: u64) {
         let (Some(out), Some(call)) = (&self.out, self.calls.get(&number)) else { return };
         // The writer ends with the connection, and the reader finds out.
-        let _ = out.send(call_frame(number, self.answered(next), &call.message, call.bulk.clone()));
-    }
-
-    fn durable(&mut self, txg: Txg) {
-        self.kept.retain(|_, kept| kept.trace.txg > txg);
+        let _ = out.send(call_frame(number, self.settled(next), &call.message, call.bulk.clone()));
     }
 }
 
-/// A call's frame: what was answered before is said anew each time that it is sent.
-fn call_frame(number: u64, answered: u64, message: &[u8], bulk: Vec<Bytes>) -> Outgoing {
-    let mut out = postcard::to_extend(&answered, Vec::with_capacity(message.len() + 10)).unwrap_or_default();
+/// A call's frame: what is settled is said anew each time that it is sent.
+fn call_frame(number: u64, settled: u64, message: &[u8], bulk: Vec<Bytes>) -> Outgoing {
+    let mut out = postcard::to_extend(&settled, Vec::with_capacity(message.len() + 10)).unwrap_or_default();
     out.extend_from_slice(message);
     Outgoing { kind: Kind::Call, id: number, message: out, bulk }
 }
@@ -169,10 +157,9 @@ impl Link {
             state: Mutex::new(State {
                 out: None,
                 calls: BTreeMap::new(),
-                kept: BTreeMap::new(),
+                kept: Kept::default(),
                 held: Held::default(),
                 instance: greeted.welcome.instance,
-                lives: 0,
                 dead: None,
             }),
             info: Mutex::new(greeted.welcome.info),
@@ -275,7 +262,7 @@ impl Link {
         state.held.close(ino);
         let number = self.next.fetch_add(1, Relaxed);
         if let Some(out) = &state.out {
-            let _ = out.send(call_frame(number, state.answered(number + 1), &message, Vec::new()));
+            let _ = out.send(call_frame(number, state.settled(number + 1), &message, Vec::new()));
         }
     }
 
@@ -316,23 +303,23 @@ impl Link {
     fn take(&self, frame: Frame) -> Result<(), Broken> {
         match frame.kind {
             Kind::Answer => {
-                let (trace, result) = parse_answer(&frame.message).map_err(malformed)?;
+                let (Told { trace, durable }, result) = parse_answer(&frame.message).map_err(malformed)?;
                 let mut state = self.state.lock();
                 let state = &mut *state;
+                state.kept.durable(durable);
                 let Some(call) = state.calls.remove(&frame.id) else { return Ok(()) };
                 if let Some(after) = call.after {
                     after(&mut state.held, &result);
                 }
                 if let Some(trace) = trace {
-                    let kept = Kept { number: frame.id, message: call.message, trace };
-                    state.kept.insert((state.lives, trace.order), kept);
+                    state.kept.add(Change { number: frame.id, message: call.message, trace });
                 }
                 let _ = call.tell.send(Ok((result, frame.bulk)));
             }
             Kind::Pong => {
                 let pong: Pong = postcard::from_bytes(&frame.message).map_err(malformed)?;
                 *self.info.lock() = pong.info;
-                self.state.lock().durable(pong.durable);
+                self.state.lock().kept.durable(pong.durable);
             }
             _ => return Err(malformed(())),
         }
@@ -347,19 +334,14 @@ impl Link {
             return Err(Broken::Gone("the server does not know this client any more".into()));
         }
         *self.info.lock() = *info;
-        let anew = {
+        let (instance, durable) = (*instance, *durable);
+        if self.state.lock().instance != instance {
+            let made = self.replay(&mut greeted).await?;
             let mut state = self.state.lock();
-            state.durable(*durable);
-            let anew = state.instance != *instance;
-            if anew {
-                state.instance = *instance;
-                state.lives += 1;
-            }
-            anew
-        };
-        if anew {
-            self.replay(&mut greeted).await?;
+            state.kept.made_again(made);
+            state.instance = instance;
         }
+        self.state.lock().kept.durable(durable);
         let holds = self.state.lock().held.all();
         let message = postcard::to_stdvec(&Message::Resume(holds)).map_err(malformed)?;
         let result: Result<(), FsError> = greeted.ask(&message).await?;
@@ -370,47 +352,42 @@ impl Link {
         Ok(self.connected(greeted.reader, greeted.writer))
     }
 
-    /// Makes again what a server had lost.
-    async fn replay(&self, greeted: &mut Greeted) -> Result<(), Broken> {
-        let kept: Vec<(Place, u64, Trace, Bytes)> = {
-            let state = self.state.lock();
-            let kept = state.kept.iter();
-            kept.map(|(place, kept)| (*place, kept.number, kept.trace, kept.message.clone())).collect()
-        };
+    /// Makes again what a server had lost, and says in which transaction groups it is now. If the way to the server is lost
+    /// meanwhile, that is nothing: the server knows by then what it has made.
+    async fn replay(&self, greeted: &mut Greeted) -> Result<BTreeMap<Place, Txg>, Broken> {
+        let kept = self.state.lock().kept.all();
+        let mut made = BTreeMap::new();
         let mut rest = &kept[..];
         while !rest.is_empty() {
             let mut bytes = 0;
-            let fits = rest.iter().take_while(|(.., message)| {
-                bytes += message.len();
+            let fits = rest.iter().take_while(|(_, change)| {
+                bytes += change.message.len();
                 bytes <= REPLAY
             });
             let (now, later) = rest.split_at(fits.count().max(1));
-            let past = now.iter().map(|(_, number, trace, message)| Past {
-                number: *number,
-                trace: *trace,
-                message,
+            let past = now.iter().map(|(_, change)| Past {
+                number: change.number,
+                trace: change.trace,
+                message: &change.message,
             });
             let message = postcard::to_stdvec(&Message::Replay(past.collect())).map_err(malformed)?;
             let traces: Result<Vec<Option<Trace>>, FsError> = greeted.ask(&message).await?;
             let traces = traces.map_err(|e| Broken::Lost(e.to_string()))?;
-            let mut state = self.state.lock();
-            for ((place, number, ..), trace) in now.iter().zip(traces) {
-                match (trace, state.kept.get_mut(place)) {
-                    (Some(trace), Some(kept)) => kept.trace.txg = trace.txg,
-                    (None, Some(_)) => {
-                        state.kept.remove(place);
-                        self.unmade.fetch_add(1, Relaxed);
-                        tracing::error!(number, "a change that the server had lost could not be made again");
-                    }
-                    (_, None) => {}
+            for ((place, change), trace) in now.iter().zip(traces) {
+                if let Some(trace) = trace {
+                    made.insert(*place, trace.txg);
+                } else {
+                    let number = change.number;
+                    tracing::error!(number, "a change that the server had lost could not be made again");
                 }
             }
             rest = later;
         }
+        self.unmade.fetch_add((kept.len() - made.len()) as u64, Relaxed);
         if !kept.is_empty() {
             tracing::info!(changes = kept.len(), "made again what the server had lost");
         }
-        Ok(())
+        Ok(made)
     }
 }
 

@@ -9,13 +9,13 @@ use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use tarn_base::{FsError, Ino, Request, SegmentId, Trace, VdevId};
+use tarn_base::{FsError, Ino, Request, SegmentId, Trace, Txg, VdevId};
 
 /// A call frame's message. The frame's id is the number of the request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Asked<'a> {
-    /// Requests with lower numbers have been answered.
-    pub answered: u64,
+    /// Requests with lower numbers will not be asked for once more.
+    pub settled: u64,
     #[serde(borrow)]
     pub message: Message<'a>,
 }
@@ -42,8 +42,8 @@ pub(super) enum Message<'a> {
     Room {
         vdev: VdevId,
     },
-    /// What was answered and is lost, in the order in which it was done: to be done again. The answer has what each
-    /// did this time; none where it could not be done.
+    /// What was answered and may be lost, in the order in which it was done: to be done again where it is. The answer has
+    /// what each did this time; none where it could not be done.
     #[serde(borrow)]
     Replay(Vec<Past<'a>>),
     /// What the client has, after all that it has lost was done again.
@@ -86,9 +86,18 @@ pub(super) fn encode<T: Serialize, E: Serialize>(result: &Result<T, E>) -> Vec<u
     postcard::to_stdvec(result).unwrap_or_default()
 }
 
-/// An answer's message: what the request did, and the encoded result behind it.
-pub(super) fn answered(trace: Option<Trace>, result: &[u8]) -> Vec<u8> {
-    postcard::to_extend(&trace, Vec::with_capacity(result.len() + 32)).map_or_else(
+/// What is said with every answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Told {
+    /// What the request did.
+    pub trace: Option<Trace>,
+    /// All that is in transaction groups up to this one is durable.
+    pub durable: Txg,
+}
+
+/// An answer's message: what is said with it, and the encoded result behind that.
+pub(super) fn answered(told: Told, result: &[u8]) -> Vec<u8> {
+    postcard::to_extend(&told, Vec::with_capacity(result.len() + 32)).map_or_else(
         |_| Vec::new(),
         |mut message| {
             message.extend_from_slice(result);
@@ -98,9 +107,9 @@ pub(super) fn answered(trace: Option<Trace>, result: &[u8]) -> Vec<u8> {
 }
 
 /// Takes an answer's message apart.
-pub(super) fn parse_answer(message: &Bytes) -> Result<(Option<Trace>, Bytes), postcard::Error> {
-    let (trace, rest) = postcard::take_from_bytes(message)?;
-    Ok((trace, message.slice_ref(rest)))
+pub(super) fn parse_answer(message: &Bytes) -> Result<(Told, Bytes), postcard::Error> {
+    let (told, rest) = postcard::take_from_bytes(message)?;
+    Ok((told, message.slice_ref(rest)))
 }
 
 pub(super) fn decode<T: DeserializeOwned, E: DeserializeOwned>(result: &[u8]) -> Option<Result<T, E>> {
@@ -143,7 +152,12 @@ pub(super) fn answer(
     }
     match message {
         Message::Mds(call) => match at.session.done(request.number) {
-            Some(ino) => calls::answer_again(&**at.mds, call, ino),
+            Some(done) => {
+                if let Some(trace) = done.trace() {
+                    request.note(trace);
+                }
+                calls::answer_again(&**at.mds, call, done.ino())
+            }
             None => calls::make(&**at.mds, request, call),
         },
         Message::Get { segment, start, end } => {
@@ -182,6 +196,11 @@ fn replay(at: &Services<'_>, past: Vec<Past<'_>>) -> Encoded {
     let replayed = async move {
         let mut traces: Vec<Option<Trace>> = Vec::with_capacity(past.len());
         for (number, trace, message) in past {
+            // Durable before the server's end, or made again when the client was here before.
+            if let Some(done) = session.done(number) {
+                traces.push(Some(done.trace().unwrap_or(Trace { txg: Txg(0), ..trace })));
+                continue;
+            }
             let request = Request::new(number, 0, Some(trace));
             let Ok(Message::Mds(call)) = postcard::from_bytes(&message) else {
                 return encode(&Err::<(), _>(FsError::invalid("only changes are made again")));

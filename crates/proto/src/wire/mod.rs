@@ -22,6 +22,7 @@
 mod calls;
 pub mod frame;
 mod held;
+mod kept;
 mod link;
 mod message;
 #[doc(hidden)]
@@ -58,7 +59,7 @@ pub trait Dial: Send + Sync + 'static {
 }
 
 /// The oldest and the newest version of the protocol that this code speaks.
-pub const VERSIONS: (u16, u16) = (1, 1);
+pub const VERSIONS: (u16, u16) = (2, 2);
 
 /// Each end says something so often.
 pub const PING_EVERY: Duration = Duration::from_secs(2);

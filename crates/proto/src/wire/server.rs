@@ -1,13 +1,13 @@
 //! The server's end of a connection.
 
 use super::frame::{Frame, Kind, Outgoing, Reader, Writer};
-use super::message::{Asked, Encoded, Services, answer, answered};
+use super::message::{Asked, Encoded, Services, Told, answer, answered};
 use super::{Broken, Hello, PING_EVERY, Pong, SILENCE, VERSIONS, Welcome, listen};
 use crate::{Mds, Oss};
 use futures::future::BoxFuture;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tarn_base::{FsError, Ino, Request, SegmentId, Txg};
+use tarn_base::{Done, FsError, Ino, Request, SegmentId, Txg};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
@@ -60,8 +60,8 @@ pub trait Session: Send + Sync + 'static {
     fn instance(&self) -> u64;
     /// All that is in transaction groups up to this one is durable.
     fn durable(&self) -> Txg;
-    /// What became of a request, if it was carried out: the inode that it made or orphaned.
-    fn done(&self, number: u64) -> Option<Option<Ino>>;
+    /// What became of a request, if it was carried out.
+    fn done(&self, number: u64) -> Option<Done>;
     /// Takes up segments that were written before a crash. Fails if one of them is not there: what names it cannot be made
     /// again.
     fn recall(&self, segments: Vec<SegmentId>) -> BoxFuture<'static, Result<(), FsError>>;
@@ -185,7 +185,7 @@ impl Connection {
 
     async fn call(&mut self, frame: Frame) -> Result<(), Broken> {
         let Frame { id, message, bulk, .. } = frame;
-        let Asked { answered: before, message } = postcard::from_bytes(&message)
+        let Asked { settled, message } = postcard::from_bytes(&message)
             .map_err(|_| Broken::Lost("it made a call that cannot be understood".into()))?;
         while self.tasks.try_join_next().is_some() {}
         if self.pending.len() >= CALLS {
@@ -197,21 +197,22 @@ impl Connection {
         // Nothing more is read while there is no room for what was read.
         let held = take(&self.room, bulk.len() as u64).await;
         let wanted = message.wants();
-        let request = Request::new(id, before, None);
+        let request = Request::new(id, settled, None);
         let services =
             Services { mds: &self.served.mds, oss: &*self.served.oss, session: &self.served.session };
         match answer(&services, &request, message, bulk) {
             Encoded::Ready(result) => {
-                let message = answered(request.trace(), &result);
+                let message = answered(told(&*self.served.session, &request), &result);
                 self.answer(Outgoing::new(Kind::Answer, id, message)).await
             }
             Encoded::Pending(future) => {
-                let (answers, room) = (self.answers.clone(), self.room.clone());
+                let (answers, room, session) =
+                    (self.answers.clone(), self.room.clone(), self.served.session.clone());
                 let call = self.tasks.spawn(async move {
                     let wanted = take(&room, wanted).await;
                     let (result, bulk) = future.await;
                     drop(held);
-                    let message = answered(request.trace(), &result);
+                    let message = answered(told(&*session, &request), &result);
                     let frame = Outgoing { kind: Kind::Answer, id, message, bulk: vec![bulk] };
                     // Whoever does not read is found out by who sends next.
                     let _ = answers.send(Answer(frame, wanted)).await;
@@ -221,6 +222,11 @@ impl Connection {
             }
         }
     }
+}
+
+/// What goes with a request's answer.
+fn told(session: &dyn Session, request: &Request) -> Told {
+    Told { trace: request.trace(), durable: session.durable() }
 }
 
 /// Room for that many bytes, once there is; none for nothing.
