@@ -144,10 +144,12 @@ impl Mdt {
         self.reap_rest(ino, rest).await
     }
 
-    async fn reap_rest(self: &Arc<Self>, ino: Ino, rest: Option<Rest>) -> Result<(), FsError> {
-        let Some(rest) = rest else { return Ok(()) };
+    async fn reap_rest(self: &Arc<Self>, ino: Ino, rest: Rest) -> Result<(), FsError> {
+        if rest == Rest::Nothing {
+            return Ok(());
+        }
         point::pass(Point::ReapFlagged);
-        self.free_in_steps(ino, 0..rest.records).await?;
+        self.free_in_steps(ino, 0..u64::MAX).await?;
         point::pass(Point::ReapFreed);
         let (start, end) = key::of_inode(table::XATTR, ino);
         let xattrs = self.scan(&start, &end, usize::MAX).await?;
@@ -163,19 +165,20 @@ impl Mdt {
 }
 
 /// What is left to free after the first transaction.
-#[derive(Clone, Copy)]
-struct Rest {
-    records: u64,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Nothing,
+    All,
 }
 
-/// Frees the inode if one transaction is enough, else flags it. `None`: nothing is left to do.
-fn begin(tx: &mut Tx, ino: Ino) -> Outcome<Option<Rest>> {
+/// Frees the inode if one transaction is enough, else flags it.
+fn begin(tx: &mut Tx, ino: Ino) -> Outcome<Rest> {
     let Some(mut inode) = tx.find_inode(ino)? else {
         tx.delete(key::orphan(ino));
-        return Ok(None);
+        return Ok(Rest::Nothing);
     };
     if inode.nlink > 0 {
-        return Ok(None);
+        return Ok(Rest::Nothing);
     }
     let records = records_of(&inode);
     if records <= CHUNK_RECORDS && inode.xattrs == 0 {
@@ -183,11 +186,11 @@ fn begin(tx: &mut Tx, ino: Ino) -> Outcome<Option<Rest>> {
             free_records(tx, ino, &mut inode, 0..1, 0..CHUNK_RECORDS)?;
         }
         finish(tx, ino);
-        return Ok(None);
+        return Ok(Rest::Nothing);
     }
     inode.set(inode_flag::REAPING, true);
     tx.put_inode(ino, &inode);
-    Ok(Some(Rest { records }))
+    Ok(Rest::All)
 }
 
 fn records_of(inode: &InodePhys) -> u64 {

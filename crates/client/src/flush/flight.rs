@@ -323,8 +323,10 @@ fn prepare(file: &FlightFile, ptrs: &[BlockPtr], id: u64) -> (FileCommit, Told) 
     state.committing += 1;
     let record_size = state.record_size;
     let end = file.records.iter().map(|r| r.record * record_size + r.content.len() as u64).max().unwrap_or(0);
-    // When nothing else of the file is dirty its visible size is right too.
-    let all = state.dirty.len() <= file.records.len()
+    // When nothing else of the file is dirty its visible size is right too, unless it lost its data on the way.
+    let gone = state.unlinked && state.opens == 0;
+    let all = !gone
+        && state.dirty.len() <= file.records.len()
         && state.dirty.values().all(|d| d.flight.is_some_and(|f| f.id == id && f.next_since.is_none()));
     let size = if all { state.size } else { end };
     let mtime = state.mtime;

@@ -275,6 +275,21 @@ async fn a_file_without_names_is_not_written() {
     assert_eq!(world.store.puts.load(Ordering::Relaxed), 0);
     assert_eq!(world.client.getattr(ino).wait().await, Err(FsError::Stale));
 
+    // What is on its way then is committed as it is, if the server has the file still.
+    let (ino, handle) = world.create("late").await;
+    Served(world.mds.clone()).open(ino).wait().await.unwrap();
+    world.write(handle, 0, &pattern(1, 0, 10_000)).await.unwrap();
+    world.client.unlink(Ino::ROOT, b"late").wait().await.unwrap();
+    world.store.behaviour.lock().write_us = (20_000, 20_000);
+    let synced = tokio::spawn(world.client.fsync(ino, false).wait());
+    while world.store.writing.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    world.client.close(handle);
+    synced.await.unwrap().unwrap();
+    assert!(world.store.writing.load(Ordering::Relaxed) > 0);
+    world.client.sync_all().wait().await.unwrap();
+
     // One that gets a name after all is kept.
     let (attr, handle) = world.client.create_unnamed(ROOT, Ino::ROOT, 0o600).wait().await.unwrap();
     world.write(handle, 0, b"kept").await.unwrap();

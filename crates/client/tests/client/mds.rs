@@ -45,6 +45,8 @@ pub struct MemMds {
     /// Bytes that the dataset may hold; stands for a quota.
     pub quota: AtomicU64,
     pub syncs: AtomicU64,
+    /// Commits that left records behind the end of a file.
+    pub behind_the_end: AtomicU64,
 }
 
 type Result<T, E = FsError> = std::result::Result<T, E>;
@@ -81,6 +83,7 @@ impl MemMds {
             }),
             quota: AtomicU64::new(u64::MAX),
             syncs: AtomicU64::new(0),
+            behind_the_end: AtomicU64::new(0),
         })
     }
 
@@ -429,6 +432,11 @@ impl Mds for Served {
                     });
                 }
                 node.attr.size = node.attr.size.max(file.size_at_least);
+                // What lies behind the end nobody would find again to free it.
+                let end = node.attr.size.div_ceil(u64::from(node.attr.record_size));
+                if node.map.last_key_value().is_some_and(|(last, _)| *last >= end) {
+                    mds.behind_the_end.fetch_add(1, Ordering::SeqCst);
+                }
                 node.attr.data_version += 1;
                 if let Some(mtime) = file.mtime {
                     node.attr.mtime = mtime;

@@ -3,6 +3,7 @@
 use crate::mds::{MemMds, Served};
 use crate::store::{Behaviour, Store};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tarn_base::posix::{Cred, SetAttr};
 use tarn_base::{Clock, FsError, Ino, Timespec};
@@ -31,6 +32,13 @@ pub struct World {
     pub mds: Arc<MemMds>,
     pub client: Arc<Client>,
     pub options: ClientOptions,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let behind = self.mds.behind_the_end.load(Ordering::SeqCst);
+        assert!(std::thread::panicking() || behind == 0, "{behind} commits left records behind the end");
+    }
 }
 
 impl World {
