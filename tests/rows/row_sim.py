@@ -21,7 +21,7 @@ def built(t):
 
 @test("seeds of 500 operations with faults and crashes equal the model", limit=1800, long_limit=7200, needs="pool")
 def seeds(t):
-    first, last = t.pick(100, 0), t.pick(200, 1000)
+    first, last = t.pick(100, 0), t.pick(300, 2000)
     out = t.run(built(t), "seeds", f"{first}..{last}", limit=t.pick(900, 6600), cwd=REPO, check=False)
     failed = re.search(r"^failed seeds: (.*)$", out, re.M)
     t.check(not failed, f"these failed: {failed and failed.group(1)}")
