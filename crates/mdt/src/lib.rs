@@ -32,6 +32,7 @@ mod names;
 mod near;
 mod open;
 mod ops;
+mod pages;
 #[doc(hidden)]
 pub mod parsers;
 mod paths;
@@ -218,6 +219,7 @@ pub struct Mdt {
     near: near::Near,
     /// Where the last listings ended, the newest first.
     ends: Mutex<VecDeque<ops::End>>,
+    pages: pages::Pages,
     /// Grants of earlier sessions under which segments may lie that nobody committed.
     old_grants: Mutex<Vec<tarn_base::Grant>>,
     /// Files whose truncation still has steps to go, with the first record to free.
@@ -407,7 +409,9 @@ impl Mdt {
         if let Some(dir) = made_directory {
             self.rows.made(dir);
         }
+        let listed = self.pages.among(&writes);
         self.rows.apply(state.txg, writes);
+        self.pages.changed(&listed);
         let txg = state.txg;
         drop(state);
         if full {

@@ -10,6 +10,8 @@ pub(crate) struct Shares {
     pub rows: u64,
     /// Which names directories have.
     pub names: u64,
+    /// Pages of listings.
+    pub pages: u64,
     /// Block maps as they were decoded lately.
     pub maps: u64,
     /// Blocks of the database.
@@ -40,7 +42,8 @@ impl Shares {
             rows: 4 * part,
             names: part / 4,
             maps: part / 4,
-            blocks: 4 * part,
+            pages: part / 2,
+            blocks: 3 * part + part / 2,
             regions: part,
             txg: TXG_BYTES.min(part / 2),
             overfull: part,
@@ -57,6 +60,7 @@ impl Shares {
 /// Memory in use by a dataset's metadata, and the most that each part may take; in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MemoryUse {
+    /// With pages of listings.
     pub rows: u64,
     pub rows_max: u64,
     pub blocks: u64,
@@ -78,8 +82,8 @@ impl Mdt {
         let (regions, regions_max) = self.pool.metadata_memory(self.dataset);
         let Shares { overfull, carried, unflushed, compacted, .. } = self.shares;
         MemoryUse {
-            rows,
-            rows_max,
+            rows: rows + self.pages.bytes(),
+            rows_max: rows_max + self.shares.pages,
             blocks,
             blocks_max,
             regions,
@@ -99,7 +103,7 @@ mod tests {
     fn shares_add_up() {
         for bytes in [8 << 20, 56 << 20, 248 << 20, 1 << 30, 8 << 30] {
             let s = Shares::of(bytes);
-            let kept = s.rows + s.names + s.maps + s.blocks + s.regions;
+            let kept = s.rows + s.names + s.pages + s.maps + s.blocks + s.regions;
             let all = kept + 2 * s.overfull + s.carried + UNFLUSHED_COST * s.unflushed;
             assert!(all + s.compacted + 12 * s.fetch <= bytes + (2 << 20), "{bytes}: {s:?}");
             assert!(all >= bytes / 10 * 7, "{bytes}: {s:?}");

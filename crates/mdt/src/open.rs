@@ -11,6 +11,7 @@ use crate::key::{self, table};
 use crate::memory::Shares;
 use crate::names::{HASH_BITS, Hashing};
 use crate::near::Near;
+use crate::pages::Pages;
 use crate::phys::{self, GrantPhys, InodePhys, ReclaimPhys, SegmentPhys, SuperPhys, TruncatePhys, VdevPhys};
 use crate::reap::Reaper;
 use crate::reclaim::Reclaimer;
@@ -86,6 +87,7 @@ impl Mdt {
             compactor: Compactor::default(),
             near: Near::default(),
             ends: Mutex::default(),
+            pages: Pages::new(shares.pages),
             old_grants: Mutex::new(Vec::new()),
             truncations: Mutex::default(),
             counters: Counters::default(),

@@ -119,6 +119,71 @@ async fn cold_rows_come_with_their_neighbours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_directory_too_large_to_be_known_is_read_once_for_all_who_list_it() {
+    let mut w = World::new().await;
+    let dir = w.dir(Ino::ROOT, "dir").await;
+    let mut names: BTreeSet<String> = (0..2500).map(|n| format!("file{n}")).collect();
+    for name in &names {
+        w.file(dir, name).await;
+    }
+    w.reopen().await;
+    let listed = async |w: &World, page| {
+        let found = w.names(dir, page).await;
+        assert_eq!(found.len(), found.iter().collect::<BTreeSet<_>>().len(), "a name twice");
+        found.into_iter().collect::<BTreeSet<_>>()
+    };
+    assert_eq!(listed(&w, 64).await, names);
+    let reads = w.mdt.stats().database_reads;
+    assert_eq!(now(w.mdt.names(dir, 0, 1000)).map(|names| names.len()), Ok(1000));
+    assert_eq!(now(w.mdt.names(dir, 0, 5000)).map(|names| names.len()), Ok(2500));
+    assert_eq!(w.mdt.stats().database_reads, reads);
+    // Whoever lists after a change sees it.
+    for n in 0..30 {
+        let name = format!("file{}", n * 83);
+        match n % 3 {
+            0 => {
+                w.unlink(dir, &name).await.expect("unlink");
+                names.remove(&name);
+            }
+            1 => {
+                w.rename(dir, &name, dir, &format!("{name}-")).await.expect("rename");
+                names.remove(&name);
+                names.insert(format!("{name}-"));
+            }
+            _ => {
+                w.file(dir, &format!("{name}+")).await;
+                names.insert(format!("{name}+"));
+            }
+        }
+        assert_eq!(listed(&w, 100 + n).await, names, "{n}");
+    }
+    // What nobody touches is in every listing, whatever happens beside it.
+    let changes = async {
+        for n in 0..300 {
+            w.file(dir, &format!("new{n}")).await;
+            w.unlink(dir, &format!("new{n}")).await.expect("unlink");
+        }
+    };
+    let lists = async {
+        for page in [33, 500, 64, 1000] {
+            let found = listed(&w, page).await;
+            assert!(names.is_subset(&found), "{page}");
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::join!(changes, lists, lists_again(&w, dir, &names));
+    assert_eq!(listed(&w, 77).await, names);
+}
+
+async fn lists_again(w: &World, dir: Ino, names: &BTreeSet<String>) {
+    for page in 20..40 {
+        let found: BTreeSet<String> = w.names(dir, page).await.into_iter().collect();
+        assert!(names.is_subset(&found), "{page}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn where_all_names_are_known_the_database_is_not_asked() {
     let mut w = World::new().await;
     let dir = w.dir(Ino::ROOT, "dir").await;

@@ -1,8 +1,10 @@
 //! Finding and listing names.
 
 use crate::key::{self, table};
+use crate::pages::Page;
 use crate::phys::DirentPhys;
 use crate::{Mdt, Outcome, Stop, directories, names, phys};
+use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +16,9 @@ const ATTRIBUTES_AT_ONCE: usize = 16;
 
 /// Most rows that are read of directories at once.
 const LEARNED: usize = 1024;
+
+/// Rows that are read at once of a directory of which not all names are in memory.
+const PAGE: usize = 1024;
 
 /// Ends of listings that are remembered.
 const ENDS: usize = 32;
@@ -115,46 +120,72 @@ impl Mdt {
     }
 
     async fn list(&self, dir: Ino, cookie: u64, max: usize) -> Result<Vec<NameEntry>, FsError> {
-        let (hash, slot) = names::of_cookie(cookie);
+        let change = self.op.lock().changes;
+        let (mut out, mut after) = (Vec::new(), cookie);
+        loop {
+            let page = match self.pages.get(dir, after) {
+                Some(page) => page,
+                None => self.page(dir, after, max - out.len()).await?,
+            };
+            let names = page.after(after);
+            let taken = names.len().min(max - out.len());
+            out.extend_from_slice(&names[..taken]);
+            after = out.last().map_or(after, |last| last.cookie);
+            if taken == names.len() && (page.end || names.is_empty()) {
+                let mut ends = self.ends.lock();
+                ends.truncate(ENDS - 1);
+                ends.push_front(End { dir, cookie: after, change });
+                return Ok(out);
+            }
+            if out.len() == max {
+                return Ok(out);
+            }
+        }
+    }
+
+    /// At least `max` names after `cookie`, or all that there are.
+    async fn page(&self, dir: Ino, cookie: u64, max: usize) -> Result<Arc<Page>, FsError> {
+        let hash = names::of_cookie(cookie).0;
         let (first, end) = key::of_inode(table::DIRENT, dir);
         let start = if cookie == 0 { first } else { key::dirent(dir, hash) };
-        let change = self.op.lock().changes;
         if cookie == 0 && !self.rows.is_known(dir) {
             self.learn(dir).await?;
         }
         // One row more than asked for: the first may hold nothing but names already given.
-        let rows = match self.rows.listed(&start, max + 1) {
-            Some(rows) => rows,
-            None => self.scan(&start, &end, max + 1).await?,
-        };
-        let all = rows.len() <= max;
-        let mut out = Vec::new();
-        for (key, row) in rows {
-            let Some(at) = key.get(9..17).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes) else {
-                return Err(FsError::Io("directory row has a short key".into()));
-            };
-            let names: DirentPhys = match phys::decode("directory", &row) {
-                Ok(names) => names,
-                Err(Stop::Fail(error)) => return Err(error),
-                Err(Stop::Missing(_)) => continue,
-            };
-            let fresh = names.entries.into_iter().filter(|e| cookie == 0 || at > hash || e.slot > slot);
-            out.extend(fresh.map(|e| NameEntry {
-                name: e.name,
-                cookie: names::cookie(at, e.slot),
-                ino: e.ino,
-                kind: e.kind,
-            }));
+        if let Some(rows) = self.rows.listed(&start, max + 1) {
+            return Ok(Arc::new(page_of(rows, cookie, max + 1)?));
         }
-        if all && out.len() <= max {
-            let end = End { dir, cookie: out.last().map_or(cookie, |entry| entry.cookie), change };
-            let mut ends = self.ends.lock();
-            ends.truncate(ENDS - 1);
-            ends.push_front(end);
-        }
-        out.truncate(max);
-        Ok(out)
+        let reading = self.pages.begin(dir);
+        let limit = (max + 1).max(PAGE);
+        let page = Arc::new(page_of(self.scan(&start, &end, limit).await?, cookie, limit)?);
+        self.pages.add(reading, cookie, &page);
+        Ok(page)
     }
+}
+
+/// The names after `cookie` in rows of one directory, of which there may be more if they are `limit`.
+fn page_of(rows: Vec<(key::Key, Bytes)>, cookie: u64, limit: usize) -> Result<Page, FsError> {
+    let (hash, slot) = names::of_cookie(cookie);
+    let end = rows.len() < limit;
+    let mut out = Vec::with_capacity(rows.len());
+    for (key, row) in rows {
+        let Some((_, at)) = directories::place(&key) else {
+            return Err(FsError::Io("directory row has a short key".into()));
+        };
+        let names: DirentPhys = match phys::decode("directory", &row) {
+            Ok(names) => names,
+            Err(Stop::Fail(error)) => return Err(error),
+            Err(Stop::Missing(_)) => continue,
+        };
+        let fresh = names.entries.into_iter().filter(|e| cookie == 0 || at > hash || e.slot > slot);
+        out.extend(fresh.map(|e| NameEntry {
+            name: e.name,
+            cookie: names::cookie(at, e.slot),
+            ino: e.ino,
+            kind: e.kind,
+        }));
+    }
+    Ok(Page { names: out, end })
 }
 
 impl Mdt {
