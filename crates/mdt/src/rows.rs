@@ -12,6 +12,10 @@
 //! - A committed row enters the cache either from a txg that became durable ([`RowStore::retire`]) or from the
 //!   database ([`RowStore::insert_loaded`]). A load that began before a retirement may be older than what was
 //!   retired, so it is dropped: every shard counts its retirements.
+//!
+//! # Shards
+//! Changes of one directory or file lie in one shard, so that it is listed or scanned there. Committed rows lie wherever
+//! their whole key puts them: one directory may have more of them than all others together.
 
 use crate::Stop;
 use crate::changes::{Changes, Rows};
@@ -53,9 +57,47 @@ pub fn weight(key: &Key, row: &Row) -> u64 {
 
 type Cache = unsync::Cache<Key, Row, RowWeight, FixedState>;
 
+/// Committed rows. Locked after a shard of changes, never before.
+struct Clean(Box<[Mutex<Cache>]>);
+
+impl Clean {
+    fn new(bytes: u64) -> Clean {
+        let part = bytes / SHARDS as u64;
+        let rows = (part / (ROW + 64)) as usize;
+        let part = || Cache::with(rows, part, RowWeight, FixedState::default(), Default::default());
+        Clean((0..SHARDS).map(|_| Mutex::new(part())).collect())
+    }
+
+    fn part(&self, key: &Key) -> &Mutex<Cache> {
+        &self.0[XxHash3_64::oneshot(key) as usize % SHARDS]
+    }
+
+    fn get(&self, key: &Key) -> Option<Row> {
+        self.part(key).lock().get(key).cloned()
+    }
+
+    fn insert(&self, key: Key, row: Row) {
+        self.part(&key).lock().insert(key, row);
+    }
+
+    fn insert_new(&self, key: Key, row: Row) {
+        let mut part = self.part(&key).lock();
+        if part.peek(&key).is_none() {
+            part.insert(key, row);
+        }
+    }
+
+    /// Bytes in use, and the most that there may be.
+    fn usage(&self) -> (u64, u64) {
+        self.0.iter().fold((0, 0), |(used, most), part| {
+            let part = part.lock();
+            (used + part.weight(), most + part.capacity())
+        })
+    }
+}
+
 struct Shard {
     dirty: Changes,
-    clean: Cache,
     directories: Directories,
     retirements: u64,
 }
@@ -76,6 +118,7 @@ impl Retirements {
 
 pub struct RowStore {
     shards: Box<[Mutex<Shard>]>,
+    clean: Clean,
     open: AtomicU64,
     /// The first inode that the database has never had a row of, and that which it is once the closed txg is retired.
     unwritten: AtomicU64,
@@ -88,23 +131,16 @@ impl RowStore {
     /// A store whose parts take about what `shares` gives them. The database has no row of inode `next` and those after
     /// it.
     pub fn new(open: Txg, next: Ino, shares: &Shares) -> RowStore {
-        let per_shard = shares.rows / SHARDS as u64;
         let shard = || {
             Mutex::new(Shard {
                 dirty: Changes::default(),
-                clean: Cache::with(
-                    (per_shard / (ROW + 64)) as usize,
-                    per_shard,
-                    RowWeight,
-                    FixedState::default(),
-                    Default::default(),
-                ),
                 directories: Directories::default(),
                 retirements: 0,
             })
         };
         RowStore {
             shards: (0..SHARDS).map(|_| shard()).collect(),
+            clean: Clean::new(shares.rows),
             open: AtomicU64::new(open.0),
             unwritten: AtomicU64::new(next.0),
             unwritten_then: AtomicU64::new(next.0),
@@ -136,8 +172,8 @@ impl RowStore {
         {
             return Ok(row.clone());
         }
-        match shard.clean.get(key) {
-            Some(row) => Ok(row.clone()),
+        match self.clean.get(key) {
+            Some(row) => Ok(row),
             None if shard.directories.lack(key) => Ok(None),
             None => Err(Stop::Missing(vec![key.clone()])),
         }
@@ -214,7 +250,7 @@ impl RowStore {
         let keys = shard.directories.rows_from(start, limit)?;
         keys.into_iter()
             .map(|key| {
-                let row = shard.dirty.get(newest, &key).or_else(|| shard.clean.get(&key))?.clone()?;
+                let row = shard.dirty.get(newest, &key).cloned().or_else(|| self.clean.get(&key))??;
                 Some((key, row))
             })
             .collect()
@@ -249,7 +285,7 @@ impl RowStore {
             }
             shard.retirements += 1;
             for (key, row) in rows {
-                shard.clean.insert(key, row);
+                self.clean.insert(key, row);
             }
         }
     }
@@ -266,21 +302,21 @@ impl RowStore {
 
     /// Takes in a row that the database gave unasked, if it is good: see [`RowStore::insert_loaded`].
     pub fn insert_near(&self, key: Key, value: Bytes, before: &Retirements) {
-        let mut shard = self.shard(&key).lock();
-        if shard.retirements == before.of(&key) && shard.clean.peek(&key).is_none() {
-            shard.clean.insert(key, Some(value));
+        let shard = self.shard(&key).lock();
+        if shard.retirements == before.of(&key) {
+            self.clean.insert_new(key, Some(value));
         }
     }
 
     /// Takes in a row that the database gave. `false`: a txg was retired meanwhile, ask again.
     pub fn insert_loaded(&self, key: Key, row: Row, retirements: u64, loaded: &mut Loaded) -> bool {
-        let mut shard = self.shard(&key).lock();
+        let shard = self.shard(&key).lock();
         if shard.retirements != retirements {
             return false;
         }
         // A copy: a value from the database keeps the whole block alive that it came in.
         let row = row.map(|value| Bytes::copy_from_slice(&value));
-        shard.clean.insert(key.clone(), row.clone());
+        self.clean.insert(key.clone(), row.clone());
         loaded.0.insert(key, (row, retirements));
         true
     }
@@ -316,12 +352,8 @@ impl RowStore {
 
     /// Bytes of committed rows that are cached now, and at most.
     pub fn usage(&self) -> (u64, u64) {
-        let of = |shard: &Mutex<Shard>| {
-            let shard = shard.lock();
-            (shard.clean.weight(), shard.clean.capacity())
-        };
-        let others = [self.maps.usage(), self.names.usage()];
-        self.shards.iter().map(of).chain(others).fold((0, 0), |(used, most), (u, m)| (used + u, most + m))
+        let parts = [self.clean.usage(), self.maps.usage(), self.names.usage()];
+        parts.into_iter().fold((0, 0), |(used, most), (u, m)| (used + u, most + m))
     }
 }
 
