@@ -1,7 +1,7 @@
 //! Pages of listings: who lists a directory that is too large to have all of its names in memory is given what another
 //! has read just before, for as long as no name of it changes.
 //!
-//! Whoever reads a page says so before ([`Pages::begin`]), and whoever changes a name says so afterwards
+//! Those who want the same page wait for the first of them ([`Pages::turn`]). Whoever reads a page says so before ([`Pages::begin`]), and whoever changes a name says so afterwards
 //! ([`Pages::changed`]): what was read meanwhile is kept by nobody.
 
 use crate::changes::Rows;
@@ -9,11 +9,16 @@ use crate::directories;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tarn_base::Ino;
 use tarn_base::posix::NameEntry;
 
+/// Pages that may be waited for, and for how long: who reads one may wait for a bucket that does not answer.
+const TURNS: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Directories that are remembered, and pages.
 const DIRECTORIES: usize = 1024;
 const PAGES: usize = 4096;
@@ -70,6 +75,7 @@ pub(crate) struct Pages {
     kept: Mutex<Kept>,
     /// Some directory has been listed so.
     any: AtomicBool,
+    turns: Box<[tokio::sync::Mutex<()>]>,
     most: u64,
 }
 
@@ -94,7 +100,8 @@ impl Kept {
 impl Pages {
     /// For pages of so many bytes.
     pub fn new(most: u64) -> Pages {
-        Pages { kept: Mutex::default(), any: AtomicBool::new(false), most }
+        let turns = (0..TURNS).map(|_| tokio::sync::Mutex::default()).collect();
+        Pages { kept: Mutex::default(), any: AtomicBool::new(false), turns, most }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -109,6 +116,12 @@ impl Pages {
         let kept = self.kept.lock();
         let (_, page) = kept.directories.get(&dir)?.pages.range(..=cookie).next_back()?;
         page.covers(cookie).then(|| page.clone())
+    }
+
+    /// To be held while the page after `cookie` is read; whoever had it before may have read it.
+    pub async fn turn(&self, dir: Ino, cookie: u64) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let place = FixedState::default().hash_one((dir, cookie)) as usize % TURNS;
+        tokio::time::timeout(PATIENCE, self.turns[place].lock()).await.ok()
     }
 
     /// A page of `dir` is about to be read.

@@ -137,6 +137,19 @@ async fn a_directory_too_large_to_be_known_is_read_once_for_all_who_list_it() {
     assert_eq!(now(w.mdt.names(dir, 0, 1000)).map(|names| names.len()), Ok(1000));
     assert_eq!(now(w.mdt.names(dir, 0, 5000)).map(|names| names.len()), Ok(2500));
     assert_eq!(w.mdt.stats().database_reads, reads);
+    // However many list it at once, each page is read once.
+    w.file(dir, "one more").await;
+    names.insert("one more".into());
+    let pages = w.mdt.stats().database_reads;
+    assert_eq!(listed(&w, 64).await, names);
+    let pages = w.mdt.stats().database_reads - pages;
+    w.unlink(dir, "one more").await.expect("unlink");
+    names.remove("one more");
+    let reads = w.mdt.stats().database_reads;
+    let all = futures::future::join_all((0..32).map(|_| listed(&w, 64))).await;
+    assert!(all.iter().all(|found| *found == names));
+    let again = w.mdt.stats().database_reads - reads;
+    assert!(pages >= 3 && again <= pages + 2, "{pages} reads, {again} for many");
     // Whoever lists after a change sees it.
     for n in 0..30 {
         let name = format!("file{}", n * 83);

@@ -155,6 +155,10 @@ impl Mdt {
         if let Some(rows) = self.rows.listed(&start, max + 1) {
             return Ok(Arc::new(page_of(rows, cookie, max + 1)?));
         }
+        let _turn = self.pages.turn(dir, cookie).await;
+        if let Some(page) = self.pages.get(dir, cookie) {
+            return Ok(page);
+        }
         let reading = self.pages.begin(dir);
         let limit = (max + 1).max(PAGE);
         let page = Arc::new(page_of(self.scan(&start, &end, limit).await?, cookie, limit)?);
