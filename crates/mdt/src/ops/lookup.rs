@@ -148,16 +148,23 @@ impl Mdt {
         let hash = names::of_cookie(cookie).0;
         let (first, end) = key::of_inode(table::DIRENT, dir);
         let start = if cookie == 0 { first } else { key::dirent(dir, hash) };
-        if cookie == 0 && !self.rows.is_known(dir) {
-            self.learn(dir).await?;
-        }
         // One row more than asked for: the first may hold nothing but names already given.
-        if let Some(rows) = self.rows.listed(&start, max + 1) {
-            return Ok(Arc::new(page_of(rows, cookie, max + 1)?));
+        let known = || {
+            let rows = self.rows.listed(&start, max + 1)?;
+            Some(page_of(rows, cookie, max + 1).map(Arc::new))
+        };
+        if let Some(page) = known() {
+            return page;
         }
         let _turn = self.pages.turn(dir, cookie).await;
         if let Some(page) = self.pages.get(dir, cookie) {
             return Ok(page);
+        }
+        if cookie == 0 && !self.rows.is_known(dir) {
+            self.learn(dir).await?;
+        }
+        if let Some(page) = known() {
+            return page;
         }
         let reading = self.pages.begin(dir);
         let limit = (max + 1).max(PAGE);
