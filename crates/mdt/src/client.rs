@@ -92,7 +92,6 @@ impl Mdt {
 
     /// The client is there again, has made again what was lost, and has these inodes open, each so often.
     pub async fn resumed(self: &Arc<Self>, opens: Vec<(Ino, u32)>) -> Result<(), FsError> {
-        self.finish_truncations().await?;
         let opens: HashMap<Ino, u32> = opens.into_iter().filter(|(_, count)| *count > 0).collect();
         let mut closed = Vec::new();
         {
@@ -115,7 +114,7 @@ impl Mdt {
         closed.sort_unstable();
         closed.dedup();
         closed.into_iter().for_each(|ino| self.reaper.push(ino));
-        Ok(())
+        self.finish_truncations().await
     }
 
     /// The client has let the dataset go, or will not be let in any more: what it alone knew of is forgotten.

@@ -173,6 +173,10 @@ impl Session for Kept {
         self.0.mdt.done(number)
     }
 
+    fn failing(&self) -> bool {
+        self.0.pool.failing().is_some()
+    }
+
     fn recall(&self, segments: Vec<SegmentId>) -> BoxFuture<'static, Result<(), FsError>> {
         let pool = self.0.pool.clone();
         async move {

@@ -345,8 +345,11 @@ impl Link {
         let holds = self.state.lock().held.all();
         let message = postcard::to_stdvec(&Message::Resume(holds)).map_err(malformed)?;
         let result: Result<(), FsError> = greeted.ask(&message).await?;
-        if let Err(error) = result {
-            tracing::warn!(%error, "not all that was open or locked could be taken up again");
+        match result {
+            Ok(()) => {}
+            // Its buckets fail: it can do nothing for us.
+            Err(error @ FsError::Io(_)) => return Err(Broken::Lost(error.to_string())),
+            Err(error) => tracing::warn!(%error, "not all that was open or locked could be taken up again"),
         }
         self.connections.fetch_add(1, Relaxed);
         Ok(self.connected(greeted.reader, greeted.writer))

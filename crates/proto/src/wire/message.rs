@@ -9,7 +9,12 @@ use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 use tarn_base::{FsError, Ino, Request, SegmentId, Trace, Txg, VdevId};
+
+/// How often something is tried that must not fail because a bucket did, and the pause between.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// A call frame's message. The frame's id is the number of the request.
 #[derive(Debug, Serialize, Deserialize)]
@@ -205,27 +210,72 @@ fn replay(at: &Services<'_>, past: Vec<Past<'_>>) -> Encoded {
             let Ok(Message::Mds(call)) = postcard::from_bytes(&message) else {
                 return encode(&Err::<(), _>(FsError::invalid("only changes are made again")));
             };
-            let recalled = session.recall(calls::segments(&call)).await;
-            let made = match recalled {
-                Ok(()) => calls::make(&*mds, &request, call),
-                Err(error) => Encoded::Ready(encode(&Err::<(), _>(error))),
+            let made = match session.recall(calls::segments(&call)).await {
+                Ok(()) => patiently(&*session, || make_again(&*mds, &request, &message)).await,
+                Err(lost) => Err(lost),
             };
-            let result = match made {
-                Encoded::Ready(result) => result,
-                Encoded::Pending(result) => result.await.0,
+            let trace = match made {
+                Ok(()) => request.trace(),
+                Err(error) if session.failing() => return encode(&Err::<(), _>(error)),
+                Err(error) => {
+                    tracing::error!(number, %error, "a change that was lost cannot be made again");
+                    None
+                }
             };
-            // The first byte of a result says whether it is one.
-            traces.push(request.trace().filter(|_| result.first() == Some(&0)));
+            traces.push(trace);
         }
         encode(&Ok::<_, FsError>(traces))
     };
     Encoded::Pending(replayed.map(|result| (result, Bytes::new())).boxed())
 }
 
+/// Makes a call once more. Only whether it succeeds is of interest.
+fn make_again(
+    mds: &dyn Mds,
+    request: &Arc<Request>,
+    message: &[u8],
+) -> impl Future<Output = Result<(), FsError>> + use<> {
+    let made = match postcard::from_bytes(message) {
+        Ok(Message::Mds(call)) => calls::make(mds, request, call),
+        _ => Encoded::Ready(Vec::new()),
+    };
+    async move {
+        let result = match made {
+            Encoded::Ready(result) => result,
+            Encoded::Pending(result) => result.await.0,
+        };
+        // The first byte of a result says whether it is one; an error follows it.
+        match result.split_first() {
+            Some((0, _)) => Ok(()),
+            Some((_, error)) => Err(postcard::from_bytes(error).unwrap_or(FsError::Io("an error".into()))),
+            None => Err(FsError::invalid("only changes are made again")),
+        }
+    }
+}
+
+/// Tries something that must not fail because a bucket did, some times.
+async fn patiently<F: Future<Output = Result<(), FsError>>>(
+    session: &dyn Session,
+    attempt: impl Fn() -> F,
+) -> Result<(), FsError> {
+    let mut tries = 0;
+    loop {
+        match attempt().await {
+            // While buckets fail the client had better come again.
+            Err(FsError::Io(why)) if tries < TRIES && !session.failing() => {
+                tries += 1;
+                tracing::warn!(why, "trying again what a client has lost");
+                tokio::time::sleep(PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 fn resume(at: &Services<'_>, holds: Holds) -> Encoded {
     let (mds, session) = (at.mds.clone(), at.session.clone());
     let resumed = async move {
-        session.resumed(holds.opens).await?;
+        patiently(&*session, || session.resumed(holds.opens.clone())).await?;
         for (ino, owner, range, mode) in holds.locks {
             match mode {
                 Some(mode) => mds.lock(ino, owner, range, mode, false).wait().await?,

@@ -65,6 +65,8 @@ pub trait Session: Send + Sync + 'static {
     /// Takes up segments that were written before a crash. Fails if one of them is not there: what names it cannot be made
     /// again.
     fn recall(&self, segments: Vec<SegmentId>) -> BoxFuture<'static, Result<(), FsError>>;
+    /// Buckets fail just now: what does not succeed may do so later.
+    fn failing(&self) -> bool;
     /// The client has made again what was lost, and has these open, each so often.
     fn resumed(&self, opens: Vec<(Ino, u32)>) -> BoxFuture<'static, Result<(), FsError>>;
     /// The client lets the dataset go.
