@@ -81,7 +81,7 @@ pub(super) fn segments(call: &Call<'_>) -> Vec<SegmentId> {
 macro_rules! calls {
     ($($call:ident = $method:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
         /// A call, with its arguments.
-        #[derive(Debug, Serialize, Deserialize)]
+        #[derive(Clone, Debug, Serialize, Deserialize)]
         pub(super) enum Call<'a> {
             $($call { $($arg: $type),* },)*
             /// The one that has no answer to wait for.

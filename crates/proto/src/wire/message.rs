@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tarn_base::{FsError, Ino, Request, SegmentId, Trace, Txg, VdevId};
 
-/// How often something is tried that must not fail because a bucket did, and the pause between.
+/// How often what one message asks for is tried anew where it must not fail because a bucket did, and the pause between:
+/// the client waits for all of it.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -200,6 +201,7 @@ fn replay(at: &Services<'_>, past: Vec<Past<'_>>) -> Encoded {
     let (mds, session) = (at.mds.clone(), at.session.clone());
     let replayed = async move {
         let mut traces: Vec<Option<Trace>> = Vec::with_capacity(past.len());
+        let mut tries = TRIES;
         for (number, trace, message) in past {
             // Durable before the server's end, or made again when the client was here before.
             if let Some(done) = session.done(number) {
@@ -211,7 +213,9 @@ fn replay(at: &Services<'_>, past: Vec<Past<'_>>) -> Encoded {
                 return encode(&Err::<(), _>(FsError::invalid("only changes are made again")));
             };
             let made = match session.recall(calls::segments(&call)).await {
-                Ok(()) => patiently(&*session, || make_again(&*mds, &request, &message)).await,
+                Ok(()) => {
+                    patiently(&*session, &mut tries, || make_again(&*mds, &request, call.clone())).await
+                }
                 Err(lost) => Err(lost),
             };
             let trace = match made {
@@ -233,12 +237,9 @@ fn replay(at: &Services<'_>, past: Vec<Past<'_>>) -> Encoded {
 fn make_again(
     mds: &dyn Mds,
     request: &Arc<Request>,
-    message: &[u8],
+    call: Call<'_>,
 ) -> impl Future<Output = Result<(), FsError>> + use<> {
-    let made = match postcard::from_bytes(message) {
-        Ok(Message::Mds(call)) => calls::make(mds, request, call),
-        _ => Encoded::Ready(Vec::new()),
-    };
+    let made = calls::make(mds, request, call);
     async move {
         let result = match made {
             Encoded::Ready(result) => result,
@@ -247,23 +248,25 @@ fn make_again(
         // The first byte of a result says whether it is one; an error follows it.
         match result.split_first() {
             Some((0, _)) => Ok(()),
-            Some((_, error)) => Err(postcard::from_bytes(error).unwrap_or(FsError::Io("an error".into()))),
-            None => Err(FsError::invalid("only changes are made again")),
+            error => {
+                let error = error.and_then(|(_, error)| postcard::from_bytes(error).ok());
+                Err(error.unwrap_or_else(|| FsError::invalid("an answer that cannot be sent")))
+            }
         }
     }
 }
 
-/// Tries something that must not fail because a bucket did, some times.
+/// Tries something that must not fail because a bucket did, as often as `tries` says.
 async fn patiently<F: Future<Output = Result<(), FsError>>>(
     session: &dyn Session,
+    tries: &mut u32,
     attempt: impl Fn() -> F,
 ) -> Result<(), FsError> {
-    let mut tries = 0;
     loop {
         match attempt().await {
             // While buckets fail the client had better come again.
-            Err(FsError::Io(why)) if tries < TRIES && !session.failing() => {
-                tries += 1;
+            Err(FsError::Io(why)) if *tries > 0 && !session.failing() => {
+                *tries -= 1;
                 tracing::warn!(why, "trying again what a client has lost");
                 tokio::time::sleep(PAUSE).await;
             }
@@ -275,7 +278,7 @@ async fn patiently<F: Future<Output = Result<(), FsError>>>(
 fn resume(at: &Services<'_>, holds: Holds) -> Encoded {
     let (mds, session) = (at.mds.clone(), at.session.clone());
     let resumed = async move {
-        patiently(&*session, || session.resumed(holds.opens.clone())).await?;
+        patiently(&*session, &mut { TRIES }, || session.resumed(holds.opens.clone())).await?;
         for (ino, owner, range, mode) in holds.locks {
             match mode {
                 Some(mode) => mds.lock(ino, owner, range, mode, false).wait().await?,
