@@ -49,10 +49,13 @@ pub(super) fn explain(about: &About<'_>, answer: &Answer) -> Error {
         "SlowDown" | "SlowDownRead" | "SlowDownWrite" | "Throttling" => {
             Error::Busy(format!("{place}: {}", answer.in_its_words()))
         }
-        // 4xx by number, but only of the moment.
-        "RequestTimeout" | "OperationAborted" | "ConditionalRequestConflict" | "NoSuchUpload" => {
-            Error::Io(format!("{place}: {}", answer.in_its_words()))
-        }
+        // 4xx by number, but only of the moment; the last two of bytes that were damaged on their way.
+        "RequestTimeout"
+        | "OperationAborted"
+        | "ConditionalRequestConflict"
+        | "NoSuchUpload"
+        | "BadDigest"
+        | "XAmzContentChecksumMismatch" => Error::Io(format!("{place}: {}", answer.in_its_words())),
         _ if answer.redirected || matches!(answer.status, Some(301 | 307 | 308)) => wrong_region(url, answer),
         _ => answer.by_status(about),
     }
@@ -97,7 +100,7 @@ mod tests {
             |e| matches!(e, Error::Exists(_)),
             |e| matches!(e, Error::NoSpace(_)),
         );
-        let cases: [(Operation, u16, &str, Is); 23] = [
+        let cases: [(Operation, u16, &str, Is); 24] = [
             (Get, 404, "NoSuchKey", not_found),
             (Get, 404, "", not_found),
             (Get, 404, "NoSuchBucket", config),
@@ -119,6 +122,7 @@ mod tests {
             (Get, 500, "InternalError", io),
             (Get, 429, "", busy),
             (Put, 400, "RequestTimeout", io),
+            (Put, 400, "BadDigest", io),
             (Put, 400, "InvalidArgument", config),
             (Put, 501, "NotImplemented", config),
         ];

@@ -1,10 +1,12 @@
 //! S3 and what speaks its protocol.
 
 mod ask;
+mod checksum;
 mod clock;
 pub mod credentials;
 mod errors;
 mod keeps;
+mod signature;
 mod uploads;
 
 use crate::environment::Environment;
@@ -16,6 +18,7 @@ use crate::web::objects::{Objects, Service};
 use crate::web::renew::{Renew, Renewing};
 use crate::web::{Counted, connector, innermost, once, options};
 use crate::{Error, Operation, Result, Source, UnfinishedUpload};
+use checksum::Checked;
 use clock::Timed;
 use credentials::Found;
 use object_store::ClientOptions;
@@ -39,17 +42,18 @@ struct S3 {
     http: HttpClient,
 }
 
-/// Makes clients that know the store's time.
+/// Makes clients that know the store's time and give objects a checksum.
 #[derive(Debug)]
-struct TimedConnector {
+struct S3Connector {
     credentials: AwsCredentialProvider,
     counted: Counted,
 }
 
-impl HttpConnector for TimedConnector {
+impl HttpConnector for S3Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = connector(self.counted.clone()).connect(options)?;
-        Ok(HttpClient::new(Timed::new(client, self.credentials.clone())))
+        let timed = HttpClient::new(Timed::new(client, self.credentials.clone()));
+        Ok(HttpClient::new(Checked::new(timed, self.credentials.clone())))
     }
 }
 
@@ -59,16 +63,16 @@ pub fn open(location: &S3Location, environment: &Environment) -> Result<Objects>
     let credentials = find_credentials(&url, location, environment)?;
     let tally = Arc::new(Tally::new(Provider::S3));
     let counted = Counted::of_bucket(&tally, &location.bucket);
-    let timed = TimedConnector { credentials: credentials.clone(), counted };
+    let connector = S3Connector { credentials: credentials.clone(), counted };
     let found = credentials::find(&url, location, environment)?;
     let client = options(&url, &found.endpoint, &location.terms)?;
     let failed = |e: object_store::Error| Error::Config(format!("{url}: {}", innermost(&e)));
-    let http = timed.connect(&client).map_err(failed)?;
+    let http = connector.connect(&client).map_err(failed)?;
     let builder = on_terms(&url, found.builder, location, &found.endpoint)?;
     let requester_pays =
         builder.get_config_value(&AmazonS3ConfigKey::RequestPayer).is_some_and(|value| value == "true");
     let builder = builder.with_credentials(credentials.clone()).with_client_options(client);
-    let store = builder.with_http_connector(timed).with_retry(once()).build().map_err(failed)?;
+    let store = builder.with_http_connector(connector).with_retry(once()).build().map_err(failed)?;
     let Found { endpoint, place, region, source, .. } = found;
     let store = Arc::new(store);
     let service =
