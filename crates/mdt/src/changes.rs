@@ -76,11 +76,10 @@ impl Changes {
 mod tests {
     use super::*;
     use crate::key;
-    use bytes::Bytes;
     use tarn_base::Ino;
 
     fn row(text: &'static str) -> Row {
-        Some(Bytes::from_static(text.as_bytes()))
+        Some(text.as_bytes().into())
     }
 
     #[test]

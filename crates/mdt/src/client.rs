@@ -11,6 +11,7 @@
 //! looked for at the close, when none is on its way.
 
 use crate::phys::{ClientPhys, decode, encode};
+use crate::rows::Value;
 use crate::tx::Tx;
 use crate::{Mdt, key, no_stop};
 use std::collections::{BTreeMap, HashMap};
@@ -46,7 +47,7 @@ impl ClientState {
     }
 
     /// The row for a txg that closes, if it changes.
-    pub fn row(&mut self) -> Option<bytes::Bytes> {
+    pub fn row(&mut self) -> Option<Value> {
         if !std::mem::take(&mut self.changed) {
             return None;
         }

@@ -5,7 +5,7 @@ use crate::forward::Forward;
 use crate::idle::IdleClock;
 use crate::key::Key;
 use crate::memory::Shares;
-use crate::rows::Row;
+use crate::rows::{Row, Value};
 use crate::{Stop, pool_error};
 use bytes::Bytes;
 use object_store::ObjectStore;
@@ -306,17 +306,18 @@ impl Database {
     }
 
     pub async fn get(&self, key: &Key) -> Result<Row, DbError> {
-        self.reading(|db| async move { Ok(db.get(key).await?) }).await
+        // A copy: a value from the database keeps the whole block alive that it came in.
+        self.reading(|db| async move { Ok(db.get(key).await?.map(|value| value[..].into())) }).await
     }
 
     /// Up to `limit` rows of `start..end`, in order.
-    pub async fn scan(&self, start: &Key, end: &Key, limit: usize) -> Result<Vec<(Key, Bytes)>, DbError> {
+    pub async fn scan(&self, start: &Key, end: &Key, limit: usize) -> Result<Vec<(Key, Value)>, DbError> {
         self.reading(|db| async move {
             let mut rows = db.scan(start.to_vec()..end.to_vec()).await?;
             let mut out = Vec::new();
             while out.len() < limit {
                 let Some(row) = rows.next().await? else { break };
-                out.push((Key::from_slice(&row.key), Bytes::copy_from_slice(&row.value)));
+                out.push((Key::from_slice(&row.key), row.value[..].into()));
             }
             Ok(out)
         })
@@ -373,7 +374,7 @@ async fn write(db: &Db, rows: &[(Key, Row)]) -> Result<(), DbError> {
     let mut batch = WriteBatch::new();
     for (key, row) in rows {
         match row {
-            Some(value) => batch.put_bytes(Bytes::copy_from_slice(key), value.clone()),
+            Some(value) => batch.put_bytes(Bytes::copy_from_slice(key), bytes_of(value)),
             None => batch.delete(key),
         }
     }
@@ -383,6 +384,13 @@ async fn write(db: &Db, rows: &[(Key, Row)]) -> Result<(), DbError> {
     let (flushed, durable) = futures::join!(flush, written.await_durable());
     flushed?;
     Ok(durable?)
+}
+
+/// Rows longer than so many bytes are not copied into the database's memory, but shared with it.
+const LONG: usize = 4096;
+
+fn bytes_of(value: &Value) -> Bytes {
+    if value.len() > LONG { Bytes::from_owner(value.clone()) } else { Bytes::copy_from_slice(value) }
 }
 
 /// Rows to a page of [`Snapshot::page`].
@@ -464,7 +472,7 @@ mod tests {
     async fn who_was_overtaken_goes_on_and_so_does_everybody_who_was_with_it() {
         let db = database().await;
         let key = Key::from_slice(b"key");
-        let value = Bytes::from_static(b"value");
+        let value = Value::from(&b"value"[..]);
         for round in 0..3 {
             let woken = db.opener.build().await.expect("a host that had the pool before");
             if round == 0 {

@@ -117,10 +117,9 @@ impl Directories {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
     fn there() -> Row {
-        Some(Bytes::from_static(b"names"))
+        Some(b"names"[..].into())
     }
 
     #[test]

@@ -53,7 +53,7 @@ use foldhash::fast::FixedState;
 use key::Key;
 use parking_lot::{Mutex, RwLock};
 use phys::{SuperPhys, VdevPhys};
-use rows::{Loaded, RowStore};
+use rows::{Loaded, RowStore, Value};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -465,7 +465,7 @@ impl Mdt {
         start: &Key,
         end: &Key,
         limit: usize,
-    ) -> Result<Vec<(Key, bytes::Bytes)>, FsError> {
+    ) -> Result<Vec<(Key, Value)>, FsError> {
         let mut out = Vec::new();
         let mut from = start.clone();
         while out.len() < limit && from < *end {

@@ -7,7 +7,7 @@
 
 use crate::Stop;
 use crate::phys::Chunk;
-use bytes::Bytes;
+use crate::rows::Value;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const ENTRY: u64 = 192;
 
 #[derive(Clone)]
 struct Decoded {
-    row: Bytes,
+    row: Value,
     record_size: u32,
     map: Arc<Chunk>,
 }
@@ -42,12 +42,8 @@ impl Maps {
     }
 
     /// The chunk that the row holds.
-    pub fn decoded(&self, ino: Ino, chunk: u64, row: &Bytes, record_size: u32) -> Result<Arc<Chunk>, Stop> {
-        let same = |known: &Decoded| {
-            known.row.as_ptr() == row.as_ptr()
-                && known.row.len() == row.len()
-                && known.record_size == record_size
-        };
+    pub fn decoded(&self, ino: Ino, chunk: u64, row: &Value, record_size: u32) -> Result<Arc<Chunk>, Stop> {
+        let same = |known: &Decoded| Arc::ptr_eq(&known.row, row) && known.record_size == record_size;
         if let Some(known) = self.0.get(&(ino, chunk)).filter(same) {
             return Ok(known.map);
         }
@@ -92,9 +88,9 @@ mod tests {
         // The row was written anew.
         assert_eq!(*maps.decoded(Ino(5), 0, &rows[1], 4096).unwrap(), chunk(2));
         // Equal bytes elsewhere are decoded again, which is right as well.
-        let copy = Bytes::copy_from_slice(&rows[1]);
+        let copy = Value::from(&rows[1][..]);
         assert_eq!(*maps.decoded(Ino(5), 0, &copy, 4096).unwrap(), chunk(2));
-        assert!(maps.decoded(Ino(5), 0, &Bytes::from_static(b"?"), 4096).is_err());
+        assert!(maps.decoded(Ino(5), 0, &b"?"[..].into(), 4096).is_err());
     }
 
     #[test]

@@ -11,8 +11,7 @@ use crate::Mdt;
 use crate::db::DbError;
 use crate::directories;
 use crate::key::{self, Key, table};
-use crate::rows::Loaded;
-use bytes::Bytes;
+use crate::rows::{Loaded, Value};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use tarn_base::Ino;
@@ -104,8 +103,8 @@ impl Near {
     }
 
     /// Takes note of what a scan of names has brought.
-    fn scanned(&self, found: &[(Key, Bytes)]) {
-        let place = |row: Option<&(Key, Bytes)>| row.and_then(|(key, _)| directories::place(key));
+    fn scanned(&self, found: &[(Key, Value)]) {
+        let place = |row: Option<&(Key, Value)>| row.and_then(|(key, _)| directories::place(key));
         let (Some((dir, first)), Some((last_dir, last))) = (place(found.first()), place(found.last())) else {
             return;
         };
@@ -194,7 +193,8 @@ mod tests {
     fn names_of_a_large_directory_are_scanned_only_in_their_order() {
         let near = Near::default();
         let name = |hash: u64| key::dirent(Ino(100), hash);
-        let rows = |from: u64| (from..from + 100).map(|n| (name(n * 10), Bytes::new())).collect::<Vec<_>>();
+        let rows =
+            |from: u64| (from..from + 100).map(|n| (name(n * 10), Value::default())).collect::<Vec<_>>();
         near.found(&name(0));
         // From one end to the other.
         for from in (0..100_000).step_by(100) {

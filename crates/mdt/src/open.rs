@@ -15,7 +15,7 @@ use crate::pages::Pages;
 use crate::phys::{self, GrantPhys, InodePhys, ReclaimPhys, SegmentPhys, SuperPhys, TruncatePhys, VdevPhys};
 use crate::reap::Reaper;
 use crate::reclaim::Reclaimer;
-use crate::rows::RowStore;
+use crate::rows::{RowStore, Value};
 use crate::txg::Engine;
 use crate::{Counters, Mdt, OpState, Properties, no_stop, pool_error};
 use parking_lot::{Mutex, RwLock};
@@ -112,7 +112,7 @@ impl Mdt {
         self.tasks.lock().push(tokio::spawn(task));
     }
 
-    pub(crate) async fn rows_of(&self, table: u8) -> Result<Vec<(key::Key, bytes::Bytes)>, FsError> {
+    pub(crate) async fn rows_of(&self, table: u8) -> Result<Vec<(key::Key, Value)>, FsError> {
         let (start, end) = key::whole_table(table);
         self.scan(&start, &end, usize::MAX).await
     }

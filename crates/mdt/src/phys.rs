@@ -3,6 +3,7 @@
 //! Encoding is postcard (variable-length integers), so a field is never removed or reordered; a new version of a
 //! struct gets a new version byte and a conversion from the old one.
 
+use crate::rows::Value;
 use crate::{Stop, names};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -13,11 +14,17 @@ use tarn_base::{BlockPtr, Checksum, Compression, Grant, Ino, SegmentId, Timespec
 /// Version byte of every row that this code writes.
 const VERSION: u8 = 1;
 
-pub fn encode<T: Serialize>(value: &T) -> Bytes {
+/// Rows of so many bytes, which are nearly all, are encoded where they cost nothing to begin with.
+const SHORT: usize = 256;
+
+pub fn encode<T: Serialize>(value: &T) -> Value {
+    let mut short = [VERSION; SHORT];
+    if let Ok(encoded) = postcard::to_slice(value, &mut short[1..]) {
+        let len = encoded.len() + 1;
+        return short[..len].into();
+    }
     // Serializing plain data into a growing vector has no way to fail.
-    let out = postcard::to_extend(value, vec![VERSION]).unwrap_or_default();
-    // No longer than it must be: rows are kept by the hundred thousand.
-    Bytes::from(out.into_boxed_slice())
+    postcard::to_extend(value, vec![VERSION]).unwrap_or_default().into()
 }
 
 /// What lies in a row.
@@ -335,7 +342,7 @@ impl Chunk {
     }
 
     /// The row's bytes; about 13 bytes a record and 20 a run.
-    pub fn encode(&self, record_size: u32) -> Bytes {
+    pub fn encode(&self, record_size: u32) -> Value {
         let mut runs: Vec<RunPhys> = Vec::new();
         let mut follows: Option<(usize, BlockPtr)> = None;
         for (i, ptr) in self.ptrs.iter().enumerate() {

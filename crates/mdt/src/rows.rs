@@ -23,17 +23,20 @@ use crate::directories::{self, Directories, Room};
 use crate::key::{self, Key};
 use crate::maps::Maps;
 use crate::memory::Shares;
-use bytes::Bytes;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, unsync};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::{Ino, Txg};
 use twox_hash::XxHash3_64;
 
+/// The bytes of a row. It may be in several tables at once: one allocation, however many hold it.
+pub type Value = Arc<[u8]>;
+
 /// A row's value; `None`: known to be absent.
-pub type Row = Option<Bytes>;
+pub type Row = Option<Value>;
 
 const SHARDS: usize = 64;
 
@@ -46,8 +49,9 @@ impl Weighter<Key, Row> for RowWeight {
     }
 }
 
-/// What a row costs beside its bytes: its place in a table, and the allocator's share of its value.
-const ROW: u64 = 192;
+/// What a row costs beside its bytes, as measured: its place in a table, what is remembered of rows that were thrown out,
+/// and the allocator's share of its value.
+const ROW: u64 = 168;
 
 /// Memory that a row takes, in bytes.
 pub fn weight(key: &Key, row: &Row) -> u64 {
@@ -244,7 +248,7 @@ impl RowStore {
     }
 
     /// The first rows of names from `start` on, at most `limit`, newest state; `None` where they are not all in memory.
-    pub fn listed(&self, start: &Key, limit: usize) -> Option<Vec<(Key, Bytes)>> {
+    pub fn listed(&self, start: &Key, limit: usize) -> Option<Vec<(Key, Value)>> {
         let shard = self.shard(start).lock();
         let newest = self.newest();
         let keys = shard.directories.rows_from(start, limit)?;
@@ -301,7 +305,7 @@ impl RowStore {
     }
 
     /// Takes in a row that the database gave unasked, if it is good: see [`RowStore::insert_loaded`].
-    pub fn insert_near(&self, key: Key, value: Bytes, before: &Retirements) {
+    pub fn insert_near(&self, key: Key, value: Value, before: &Retirements) {
         let shard = self.shard(&key).lock();
         if shard.retirements == before.of(&key) {
             self.clean.insert_new(key, Some(value));
@@ -314,8 +318,6 @@ impl RowStore {
         if shard.retirements != retirements {
             return false;
         }
-        // A copy: a value from the database keeps the whole block alive that it came in.
-        let row = row.map(|value| Bytes::copy_from_slice(&value));
         self.clean.insert(key.clone(), row.clone());
         loaded.0.insert(key, (row, retirements));
         true
@@ -364,7 +366,7 @@ mod tests {
     const NEXT: Ino = Ino(1000);
 
     fn row(text: &str) -> Row {
-        Some(Bytes::copy_from_slice(text.as_bytes()))
+        Some(text.as_bytes().into())
     }
 
     fn write(store: &RowStore, txg: u64, key: &Key, value: Row) {
@@ -471,7 +473,7 @@ mod tests {
         assert_eq!(store.get(&name(7), &none).ok(), Some(None));
         assert_eq!(store.listed(&name(0), 10), None);
         for hash in [1, 4] {
-            store.insert_near(name(hash), Bytes::from_static(b"old"), &before);
+            store.insert_near(name(hash), b"old"[..].into(), &before);
         }
         let hashes = |limit| {
             let rows = store.listed(&name(0), limit).unwrap_or_default();

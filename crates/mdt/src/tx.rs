@@ -9,7 +9,7 @@ use crate::Stop;
 use crate::changes::Rows;
 use crate::key::{self, Key};
 use crate::phys::{COUNT_MAX, Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
-use crate::rows::{Loaded, Row, RowStore};
+use crate::rows::{Loaded, Row, RowStore, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tarn_base::block::Sealed;
@@ -98,7 +98,7 @@ impl<'a> Tx<'a> {
         if missing.is_empty() { Ok(()) } else { Err(Stop::Missing(missing)) }
     }
 
-    pub fn put(&mut self, key: Key, value: bytes::Bytes) {
+    pub fn put(&mut self, key: Key, value: Value) {
         self.writes.insert(key, Some(value));
     }
 

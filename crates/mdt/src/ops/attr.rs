@@ -4,7 +4,6 @@ use crate::acl::{self, Acl};
 use crate::phys::{InodePhys, inode_flag};
 use crate::tx::Tx;
 use crate::{Mdt, Outcome, Stop, key};
-use bytes::Bytes;
 use std::sync::Arc;
 use tarn_base::posix::{Attr, FileKind, SetAttr, SetTime, StatFs, mode};
 use tarn_base::{Answer, Ino, Timespec};
@@ -80,7 +79,7 @@ fn chmod_acl(tx: &mut Tx, ino: Ino, bits: u32) -> Outcome<()> {
     if let Some(row) = tx.get(&key)? {
         let mut acl = Acl::parse(&row).map_err(|_| Stop::damaged("access ACL does not decode".into()))?;
         acl.chmod(bits);
-        tx.put(key, Bytes::from(acl.to_bytes()));
+        tx.put(key, acl.to_bytes().into());
     }
     Ok(())
 }

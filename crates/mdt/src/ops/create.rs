@@ -3,9 +3,9 @@
 use super::lookup::directory;
 use crate::acl::{self, Acl};
 use crate::phys::{InodePhys, inode_flag};
+use crate::rows::Value;
 use crate::tx::{Effect, Tx};
 use crate::{Mdt, Outcome, Stop, key, names};
-use bytes::Bytes;
 use std::sync::Arc;
 use tarn_base::posix::{Attr, Cred, FileKind, LINK_MAX, NewNode, SYMLINK_MAX, mode};
 use tarn_base::{Answer, FsError, Ino};
@@ -52,7 +52,7 @@ impl Mdt {
             let (ino, mut inode) = new_inode(tx, cred, parent, &dir, &node, shift)?;
             inode.nlink = 0;
             tx.put_inode(ino, &inode);
-            tx.put(key::orphan(ino), Bytes::new());
+            tx.put(key::orphan(ino), Value::default());
             Ok(inode.attr(ino))
         });
         made.map(move |attr| {
@@ -160,11 +160,11 @@ fn new_inode(
     Ok((ino, inode))
 }
 
-fn inherit(tx: &mut Tx, ino: Ino, inode: &mut InodePhys, default: &Bytes, bits: u32) -> Outcome<u32> {
+fn inherit(tx: &mut Tx, ino: Ino, inode: &mut InodePhys, default: &Value, bits: u32) -> Outcome<u32> {
     let acl = Acl::parse(default).map_err(|_| Stop::damaged("default ACL does not decode".into()))?;
     let (access, permissions) = acl.inherit(bits & 0o777);
     if !access.is_just_mode() {
-        tx.put(key::xattr(ino, acl::ACCESS), Bytes::from(access.to_bytes()));
+        tx.put(key::xattr(ino, acl::ACCESS), access.to_bytes().into());
         inode.xattrs += 1;
         inode.set(inode_flag::ACL, true);
     }

@@ -3,8 +3,8 @@
 use crate::key::{self, table};
 use crate::pages::Page;
 use crate::phys::DirentPhys;
+use crate::rows::Value;
 use crate::{Mdt, Outcome, Stop, directories, names, phys};
-use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -175,7 +175,7 @@ impl Mdt {
 }
 
 /// The names after `cookie` in rows of one directory, of which there may be more if they are `limit`.
-fn page_of(rows: Vec<(key::Key, Bytes)>, cookie: u64, limit: usize) -> Result<Page, FsError> {
+fn page_of(rows: Vec<(key::Key, Value)>, cookie: u64, limit: usize) -> Result<Page, FsError> {
     let (hash, slot) = names::of_cookie(cookie);
     let end = rows.len() < limit;
     let mut out = Vec::with_capacity(rows.len());

@@ -2,9 +2,9 @@
 
 use super::lookup::directory;
 use crate::phys::InodePhys;
+use crate::rows::Value;
 use crate::tx::{Effect, Tx};
 use crate::{Mdt, key, names};
-use bytes::Bytes;
 use std::sync::Arc;
 use tarn_base::posix::FileKind;
 use tarn_base::{Answer, FsError, Ino};
@@ -58,7 +58,7 @@ pub(super) fn drop_link(tx: &mut Tx, ino: Ino, inode: &mut InodePhys) -> Option<
     inode.ctime = tx.now;
     tx.put_inode(ino, inode);
     if inode.nlink == 0 {
-        tx.put(key::orphan(ino), Bytes::new());
+        tx.put(key::orphan(ino), Value::default());
         tx.effects.push(Effect::Orphaned(ino));
     }
     (inode.nlink == 0).then_some(ino)

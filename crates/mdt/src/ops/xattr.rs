@@ -3,9 +3,9 @@
 use crate::acl::{self, Acl};
 use crate::key::{self, table};
 use crate::phys::{InodePhys, inode_flag};
+use crate::rows::Value;
 use crate::tx::Tx;
 use crate::{Mdt, Outcome, Stop};
-use bytes::Bytes;
 use std::sync::Arc;
 use tarn_base::posix::{FileKind, XATTR_NAME_MAX, XATTR_SIZE_MAX, XattrMode};
 use tarn_base::{Answer, FsError, Ino};
@@ -29,7 +29,7 @@ impl Mdt {
         if value.len() > XATTR_SIZE_MAX {
             return Answer::err(FsError::TooBig);
         }
-        let (name, value) = (name.to_vec(), Bytes::copy_from_slice(value));
+        let (name, value) = (name.to_vec(), Value::from(value));
         self.change(move |tx| set(tx, ino, &name, &value, mode))
     }
 
@@ -63,7 +63,7 @@ impl Mdt {
     }
 }
 
-fn set(tx: &mut Tx, ino: Ino, name: &[u8], value: &Bytes, mode: XattrMode) -> Outcome<()> {
+fn set(tx: &mut Tx, ino: Ino, name: &[u8], value: &Value, mode: XattrMode) -> Outcome<()> {
     let mut inode = tx.inode(ino)?;
     if inode.has(inode_flag::REAPING) {
         return Err(FsError::Stale.into());
