@@ -30,8 +30,8 @@ const BELIEVED: u64 = 4;
 const LONG: Duration = Duration::from_millis(5);
 /// Segments on their way, for each vdev.
 const ON_VDEV: u64 = 3;
-/// Part of the memory for records that such a file may take.
-const PART: u64 = 2;
+/// Of the memory for records, such a file may take so many fifths.
+const FIFTHS: u64 = 4;
 /// A file that was not read so for so long is forgotten; and how many are remembered.
 const IDLE: Duration = Duration::from_secs(30);
 const FILES: usize = 64;
@@ -144,7 +144,7 @@ impl Scattered {
         file.note(at, waits, now);
         let mut wanted = Vec::new();
         while self.waits_are_long()
-            && size <= kept / PART
+            && size <= kept / 5 * FIFTHS
             && self.flying.load(Acquire) < ON_VDEV * stripes.max(1)
             && ahead.room() >= unit
             && let Some(segment) = file.next(at, size.div_ceil(unit), unit)
@@ -239,7 +239,7 @@ mod tests {
         let spread = (0..100).map(|n| n + 17);
         assert_eq!(fetched(&slow(), &ahead, 120, spread.filter(|n| n % 16 == 1)), 16);
         // Larger than memory.
-        assert_eq!(fetched(&slow(), &ahead, 200, places(200)), 0);
+        assert_eq!(fetched(&slow(), &ahead, 210, places(210)), 0);
         // A store that answers at once.
         let near = Scattered::default();
         near.waited(Duration::from_micros(700));
