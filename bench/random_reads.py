@@ -85,11 +85,10 @@ class Near(Far):
         self.overwrite(number)
 
     def hot(self):
-        """4 KiB from the ARC: of a quarter of the file, which fits into it, read once before."""
-        path, size = os.path.join(self.pool.mnt, FILE), self.size // 4
-        with open(path, "rb", buffering=0) as file:
-            while file.tell() < size and file.read(MIB):
-                pass
+        """4 KiB from the ARC: of an eighth of the file, read whole at random places before: what a stream has left behind
+        makes room first."""
+        path, size = os.path.join(self.pool.mnt, FILE), self.size // 8
+        fio(path, size, SIZES[-1], 1, size // SIZES[-1], 60)
         self.results.add("random-hot", "tarn", fio(path, size, 4096, 1, 20_000, 20))
         with nothing.mounted(self.bench.root, size) as file:
             if file:

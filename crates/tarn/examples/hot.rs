@@ -4,6 +4,7 @@
 //!
 //! Prints a line of JSON: reads a second of one thread, and of two at once.
 
+use rand::seq::SliceRandom;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,7 +47,10 @@ async fn written(client: &Arc<Client>, size: u64) -> Result<Handle, Failure> {
         client.write(file, at, &block, false).wait().await?;
     }
     client.fsync(attr.ino, false).wait().await?;
-    for at in (0..size).step_by(MIB as usize) {
+    // One after the other, or at even distances, they would be a stream, which leaves room for others behind it.
+    let mut places: Vec<u64> = (0..size).step_by(MIB as usize).collect();
+    places.shuffle(&mut rand::rng());
+    for at in places {
         client.read(file, at, MIB as usize).wait().await?;
     }
     Ok(file)
