@@ -9,7 +9,7 @@ from processor import CORES, reachable
 from rows import ROWS
 
 # In this order wherever systems stand side by side.
-ORDER = ("tarn", "raw", "cap", "single", "nothing", "ext4", "s3fs", "rclone", "gcsfuse")
+ORDER = ("tarn", "raw", "plain", "cap", "single", "nothing", "ext4", "s3fs", "rclone", "gcsfuse")
 
 
 def shown(value, unit):
@@ -164,8 +164,9 @@ plainly where Tarn misses what it sets itself.
   median of the rounds; the spread is from the least to the most, in percent of it.
 - *Cold* means: unmounted, the kernel's caches dropped, whatever the file system kept beside its store deleted, mounted
   again. Direct reads go around the kernel's page cache.
-- *raw* is a plain client that moves the same objects with as many connections as suit it best, by the better of two:
-  one in Go that knows nothing of Tarn, and Tarn's own bucket crate. *cap* is what a store lets through by its limits.
+- *raw* is a client that moves the same objects with as many connections as suit it best, by the better of two: one in
+  Go that knows nothing of Tarn, and Tarn's own bucket crate. *plain* is the former alone: it sends objects without a
+  checksum, so that the server makes one of its own choice, a slower one than that which Tarn sends. *cap* is what a store lets through by its limits.
   *single* is the same work one request at a time. *nothing* is a FUSE file system that does nothing: what the kernel
   takes for FUSE itself. It is mounted as Tarn is and is sent the same requests; its threads sleep in the kernel between
   them. *ext4* lies on a file in tmpfs.
