@@ -1,5 +1,6 @@
 """A pool on an S3 server."""
 import os
+import urllib.error
 
 import tree
 from faults import Proxy
@@ -22,6 +23,27 @@ def copy(t):
     no_secrets(t, pool.host)
     history = pool.host.tarn("pool", "history", "tank").stdout
     t.check("pool create" in history and "secret" not in history, "history")
+
+
+@test("objects bear a CRC-32C, by which the store refuses what was damaged on its way", limit=120, needs="pool")
+def checksums(t):
+    server = t.world.s3(3)
+    pool = t.world.pool(buckets=server.urls())
+    pool.mount()
+    with open(os.path.join(pool.mnt, "file"), "wb") as file:
+        file.write(os.urandom(12 << 20))
+    sync_all(pool.mnt)
+    paths = [os.path.join(folder, name) for folder, _, names in os.walk(server.root) for name in names]
+    keys = ["/" + os.path.relpath(path, server.root) for path in paths if os.stat(path).st_size >= 1 << 20]
+    t.check(keys, "no object was found")
+    for key in keys:
+        told = server.request("GET", key, "attributes", headers=[("x-amz-object-attributes", "Checksum")])
+        t.check(b"<ChecksumCRC32C>" in told, f"{key} has no CRC-32C: {told!r}")
+    try:
+        server.request("PUT", "/b01/damaged", body=b"bytes", headers=[("x-amz-checksum-crc32c", "AAAAAA==")])
+        raise Failed("the store took what does not have its checksum")
+    except urllib.error.HTTPError as error:
+        t.check(b"BadDigest" in error.read(), f"refused for another reason: {error}")
 
 
 @test("deleted space returns to the buckets", limit=300, needs="pool")
