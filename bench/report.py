@@ -166,10 +166,10 @@ plainly where Tarn misses what it sets itself.
   again. Direct reads go around the kernel's page cache.
 - *raw* is a client that moves the same objects with as many connections as suit it best, by the better of two: one in
   Go that knows nothing of Tarn, and Tarn's own bucket crate. *plain* is the former alone: it sends objects without a
-  checksum, so that the server makes one of its own choice, a slower one than that which Tarn sends. *cap* is what a store lets through by its limits.
-  *single* is the same work one request at a time. *nothing* is a FUSE file system that does nothing: what the kernel
-  takes for FUSE itself. It is mounted as Tarn is and is sent the same requests; its threads sleep in the kernel between
-  them. *ext4* lies on a file in tmpfs.
+  checksum, so that the server makes one of its own choice, a slower one than that which Tarn sends. *cap* is what a
+  store lets through by its limits. *single* is the same work one request at a time. *nothing* is a FUSE file system that
+  does nothing: what the kernel takes for FUSE itself. It is mounted as Tarn is and is sent the same requests; its
+  threads sleep in the kernel between them. *ext4* lies on a file in tmpfs.
 - A virtual machine may give memory back to its host, which finds it anew at a multiple of the cost of any row here. The
   kernel is told to keep it while this is measured, and all of it is touched before.
 - Far stores are the same server behind a proxy (`bench/slowstore`) that answers after 20 ms and limits connections and

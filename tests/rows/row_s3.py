@@ -5,7 +5,7 @@ import urllib.error
 import tree
 from faults import Proxy
 from harness import Failed, test
-from hosts import append, hand_over, lines, other_host, refused, resume, scan, stopped, take_over
+from hosts import append, hand_over, lines, other_host, points, refused, resume, scan, stopped, take_over
 from load import Workers
 from row_ownership import races, sleeper
 from sample import Sample, no_secrets
@@ -88,6 +88,7 @@ def suspended(t):
       limit=180, needs="pool")
 def slept(t):
     """Its buckets fail until the database closes itself; when they are back it asks whether it may open it, and sleeps."""
+    points(t)
     server = t.world.s3(3)
     proxy = Proxy(server.port)
     t.world.servers.insert(0, proxy)

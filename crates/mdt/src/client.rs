@@ -10,8 +10,7 @@
 //! inodes without a name, and segments that are not committed yet. [`Mdt::resumed`] says which inodes are; segments are
 //! looked for at the close, when none is on its way.
 
-use crate::phys::{ClientPhys, decode, encode};
-use crate::rows::Value;
+use crate::phys::{ClientPhys, Value, decode, encode};
 use crate::tx::Tx;
 use crate::{Mdt, key, no_stop};
 use std::collections::{BTreeMap, HashMap};

@@ -6,8 +6,7 @@
 //! long as they are kept here nothing else can lie there.
 
 use crate::Stop;
-use crate::phys::Chunk;
-use crate::rows::Value;
+use crate::phys::{Chunk, Value};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use std::sync::Arc;

@@ -12,10 +12,12 @@ use crate::memory::Shares;
 use crate::names::{HASH_BITS, Hashing};
 use crate::near::Near;
 use crate::pages::Pages;
-use crate::phys::{self, GrantPhys, InodePhys, ReclaimPhys, SegmentPhys, SuperPhys, TruncatePhys, VdevPhys};
+use crate::phys::{
+    self, GrantPhys, InodePhys, ReclaimPhys, SegmentPhys, SuperPhys, TruncatePhys, Value, VdevPhys,
+};
 use crate::reap::Reaper;
 use crate::reclaim::Reclaimer;
-use crate::rows::{RowStore, Value};
+use crate::rows::RowStore;
 use crate::txg::Engine;
 use crate::{Counters, Mdt, OpState, Properties, no_stop, pool_error};
 use parking_lot::{Mutex, RwLock};

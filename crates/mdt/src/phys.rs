@@ -3,18 +3,21 @@
 //! Encoding is postcard (variable-length integers), so a field is never removed or reordered; a new version of a
 //! struct gets a new version byte and a conversion from the old one.
 
-use crate::rows::Value;
 use crate::{Stop, names};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::sync::Arc;
 use tarn_base::block::{MAX_RECORD, MIN_RECORD, flag};
 use tarn_base::posix::{Attr, FILE_SIZE_MAX, FileKind, SYMLINK_MAX};
 use tarn_base::{BlockPtr, Checksum, Compression, Grant, Ino, SegmentId, Timespec, Txg};
 
+/// The bytes of a row. They may be in several tables at once: one allocation, however many hold it.
+pub type Value = Arc<[u8]>;
+
 /// Version byte of every row that this code writes.
 const VERSION: u8 = 1;
 
-/// Rows of so many bytes, which are nearly all, are encoded where they cost nothing to begin with.
+/// Rows of so many bytes, which are nearly all, are encoded on the stack, and allocated once as long as they are.
 const SHORT: usize = 256;
 
 pub fn encode<T: Serialize>(value: &T) -> Value {

@@ -23,17 +23,14 @@ use crate::directories::{self, Directories, Room};
 use crate::key::{self, Key};
 use crate::maps::Maps;
 use crate::memory::Shares;
+use crate::phys::Value;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, unsync};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tarn_base::{Ino, Txg};
 use twox_hash::XxHash3_64;
-
-/// The bytes of a row. It may be in several tables at once: one allocation, however many hold it.
-pub type Value = Arc<[u8]>;
 
 /// A row's value; `None`: known to be absent.
 pub type Row = Option<Value>;

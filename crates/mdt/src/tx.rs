@@ -8,8 +8,8 @@
 use crate::Stop;
 use crate::changes::Rows;
 use crate::key::{self, Key};
-use crate::phys::{COUNT_MAX, Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, decode, encode};
-use crate::rows::{Loaded, Row, RowStore, Value};
+use crate::phys::{COUNT_MAX, Chunk, DirentPhys, InodePhys, SegmentPhys, SuperPhys, Value, decode, encode};
+use crate::rows::{Loaded, Row, RowStore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tarn_base::block::Sealed;

@@ -46,10 +46,17 @@ impl Checked {
         Some(request)
     }
 
+    /// What the first answer has said stays: of several first objects one may have been refused for something else.
+    fn learn(&self, what: u8) {
+        if self.store.compare_exchange(UNKNOWN, what, Relaxed, Relaxed).is_ok() && what == REFUSES {
+            tracing::info!("the store knows no {HEADER}: objects go without");
+        }
+    }
+
     /// What an answer to the first object means, which may have been to its checksum.
     async fn first(&self, plain: HttpRequest, answer: HttpResponse) -> Result<HttpResponse, HttpError> {
         if answer.status().is_success() {
-            self.store.store(TAKES, Relaxed);
+            self.learn(TAKES);
         }
         if !matches!(answer.status(), StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED) {
             return Ok(answer);
@@ -62,8 +69,7 @@ impl Checked {
         }
         let answer = self.inner.execute(plain).await?;
         if answer.status().is_success() {
-            tracing::info!("the store knows no {HEADER}: objects go without");
-            self.store.store(REFUSES, Relaxed);
+            self.learn(REFUSES);
         }
         Ok(answer)
     }
@@ -158,6 +164,16 @@ mod tests {
         assert_eq!(put(2, &[refused, refused, (200, "")]).await, (200, vec![true, false, true]));
         // One object was taken with it.
         assert_eq!(put(2, &[(200, ""), refused]).await, (501, vec![true, true]));
+    }
+
+    #[test]
+    fn a_store_that_took_one_object_is_sent_checksums_whatever_another_was_told() {
+        let key = AwsCredential { key_id: "AKIA".into(), secret_key: "hush".into(), token: None };
+        let door = HttpClient::new(Door(Arc::default()));
+        let client = Checked::new(door, Arc::new(StaticCredentialProvider::new(key)));
+        client.learn(TAKES);
+        client.learn(REFUSES);
+        assert_eq!(client.store.load(Relaxed), TAKES);
     }
 
     #[tokio::test]

@@ -2,8 +2,7 @@
 
 use super::lookup::directory;
 use crate::acl::{self, Acl};
-use crate::phys::{InodePhys, inode_flag};
-use crate::rows::Value;
+use crate::phys::{InodePhys, Value, inode_flag};
 use crate::tx::{Effect, Tx};
 use crate::{Mdt, Outcome, Stop, key, names};
 use std::sync::Arc;

@@ -2,8 +2,7 @@
 
 use crate::key::{self, table};
 use crate::pages::Page;
-use crate::phys::DirentPhys;
-use crate::rows::Value;
+use crate::phys::{DirentPhys, Value};
 use crate::{Mdt, Outcome, Stop, directories, names, phys};
 use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,7 @@
 //! Removing names.
 
 use super::lookup::directory;
-use crate::phys::InodePhys;
-use crate::rows::Value;
+use crate::phys::{InodePhys, Value};
 use crate::tx::{Effect, Tx};
 use crate::{Mdt, key, names};
 use std::sync::Arc;

@@ -2,8 +2,7 @@
 
 use crate::acl::{self, Acl};
 use crate::key::{self, table};
-use crate::phys::{InodePhys, inode_flag};
-use crate::rows::Value;
+use crate::phys::{InodePhys, Value, inode_flag};
 use crate::tx::Tx;
 use crate::{Mdt, Outcome, Stop};
 use std::sync::Arc;
