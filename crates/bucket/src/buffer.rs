@@ -4,14 +4,15 @@
 //! than the buckets it is filled from. So large bodies are read into buffers that return here when the last
 //! [`Bytes`] that shows them is dropped, and the next body finds its pages in place.
 //!
-//! Large ones ask for huge pages, which are touched for the first time, and found by the kernel when it copies from
-//! them, at a fraction of the cost.
+//! They ask for huge pages, which are touched for the first time, and found by the kernel when it copies from them, at a
+//! fraction of the cost: large ones each for itself, smaller ones together ([`crate::slab`]).
 //!
 //! Buffers come in classes, four to each doubling, so that at most a quarter of one is unused (and never
 //! touched, so it costs no memory). What lies here unused is bounded; see [`set_idle_limit`]. More of it is kept where
 //! little is in use: a stream has many buffers in use at one moment and few at the next, and those that it does not find
 //! again it must touch anew. Who knows what will be asked for has it made ready beforehand: see [`warm`].
 
+use crate::slab::{Part, Slab};
 use bytes::Bytes;
 use memmap2::{Advice, MmapMut};
 use parking_lot::Mutex;
@@ -20,12 +21,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Bodies smaller than this many bytes come from the allocator, which keeps such memory itself.
 pub const SMALLEST: usize = 64 << 10;
-/// Buffers from this many bytes on are mapped by themselves, as huge pages where the kernel has some.
+/// Buffers from this many bytes on are mapped by themselves; smaller ones are cut from a slab.
 const MAPPED: usize = 1 << 20;
 /// Default of [`set_idle_limit`] in bytes.
 pub const DEFAULT_IDLE_LIMIT: usize = 256 << 20;
 
-static IDLE: Mutex<Idle> = Mutex::new(Idle { classes: BTreeMap::new(), bytes: 0 });
+static IDLE: Mutex<Idle> = Mutex::new(Idle { classes: BTreeMap::new(), bytes: 0, slabs: BTreeMap::new() });
 static IDLE_LIMIT: AtomicUsize = AtomicUsize::new(DEFAULT_IDLE_LIMIT);
 /// Of buffers in use and unused together.
 static ALL_LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -34,9 +35,32 @@ static LENT: AtomicUsize = AtomicUsize::new(0);
 struct Idle {
     classes: BTreeMap<usize, Vec<Memory>>,
     bytes: usize,
+    /// What the next new buffer of a class is cut from.
+    slabs: BTreeMap<usize, Slab>,
 }
 
 impl Idle {
+    /// A buffer of `class` that was used before.
+    fn take(&mut self, class: usize) -> Option<Memory> {
+        let found = self.classes.get_mut(&class)?.pop()?;
+        self.bytes -= class;
+        Some(found)
+    }
+
+    /// A new one of a class that is too small to be mapped by itself.
+    fn cut(&mut self, class: usize) -> Option<Memory> {
+        if class >= MAPPED {
+            return None;
+        }
+        if let Some(part) = self.slabs.get_mut(&class).and_then(Slab::cut) {
+            return Some(Memory::Part(part));
+        }
+        let mut slab = Slab::new(class).ok()?;
+        let part = slab.cut()?;
+        self.slabs.insert(class, slab);
+        Some(Memory::Part(part))
+    }
+
     /// Whether a buffer of `class` may lie here too.
     fn has_room(&self, class: usize) -> bool {
         let idle = self.bytes + class;
@@ -124,6 +148,7 @@ fn class_of(len: usize) -> usize {
 enum Memory {
     Heap(Box<[u8]>),
     Mapped(MmapMut),
+    Part(Part),
 }
 
 impl Memory {
@@ -143,6 +168,7 @@ impl Memory {
         match self {
             Memory::Heap(bytes) => bytes,
             Memory::Mapped(bytes) => bytes,
+            Memory::Part(bytes) => bytes,
         }
     }
 
@@ -150,6 +176,7 @@ impl Memory {
         match self {
             Memory::Heap(bytes) => bytes,
             Memory::Mapped(bytes) => bytes,
+            Memory::Part(bytes) => bytes,
         }
     }
 }
@@ -169,9 +196,7 @@ impl Buffer {
         let class = class_of(len);
         let found = {
             let mut idle = IDLE.lock();
-            let found = idle.classes.get_mut(&class).and_then(Vec::pop);
-            idle.bytes -= found.as_ref().map_or(0, |memory| memory.bytes().len());
-            found
+            idle.take(class).or_else(|| idle.cut(class))
         };
         LENT.fetch_add(class, Relaxed);
         Buffer { memory: found.unwrap_or_else(|| Memory::new(class)), len }

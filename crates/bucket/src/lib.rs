@@ -28,6 +28,7 @@ pub mod memory;
 pub mod parsers;
 pub mod raw;
 pub mod s3;
+mod slab;
 pub mod store;
 pub mod url;
 mod web;

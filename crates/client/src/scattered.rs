@@ -23,13 +23,14 @@ use tarn_pool::Caching;
 /// Bytes of a file that may be fetched for nobody.
 const TRUST: u64 = 64 << 20;
 /// Segments more for each read that found what it wanted in one.
-const EARNED: u64 = 4;
+const EARNED: u64 = 8;
 /// So many reads of a file have to wait before anything is fetched for others.
 const BELIEVED: u64 = 4;
 /// A wait from which on the network could have brought a segment.
 const LONG: Duration = Duration::from_millis(5);
-/// Segments on their way, for each vdev.
-const ON_VDEV: u64 = 3;
+/// Segments on their way, for each vdev: more than a stream has, because each that is, is one that readers wait for rather
+/// than ask for a record of their own.
+const ON_VDEV: u64 = 5;
 /// Of the memory for records, such a file may take so many fifths.
 const FIFTHS: u64 = 4;
 /// A file that was not read so for so long is forgotten; and how many are remembered.
