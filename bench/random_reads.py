@@ -11,6 +11,8 @@ from systems import Tarn
 from work import MIB, write_files
 
 FILE = "random"
+# Overwrites have a file of their own: they leave its records in many places, and what is read should lie as it was written.
+OVERWRITTEN = "overwritten"
 SIZES, DEPTHS = (4096, 131072), (1, 32)
 OVERWRITES = 256
 
@@ -78,6 +80,10 @@ class Near(Far):
     NAME, LIMITS, LARGEST = "random", {}, 1024 * MIB
     READS = {1: 500, 32: 3200}
 
+    def __init__(self, bench):
+        super().__init__(bench)
+        write_files(self.pool, [OVERWRITTEN], self.size, bench.block)
+
     def round(self, number):
         super().round(number)
         self.hot()
@@ -106,7 +112,7 @@ class Near(Far):
         chance = random.Random(number)
         self.pool.remount_cold()
         before = self.pool.cost()["sent"]
-        fd = os.open(os.path.join(self.pool.mnt, FILE), os.O_WRONLY)
+        fd = os.open(os.path.join(self.pool.mnt, OVERWRITTEN), os.O_WRONLY)
         try:
             for _ in range(OVERWRITES):
                 os.pwrite(fd, b"!", chance.randrange(self.size))

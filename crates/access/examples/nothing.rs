@@ -24,7 +24,7 @@ use tarn_access::fuse::Wanted;
 const FILE: INodeNo = INodeNo(2);
 /// Larger than any request, and small enough to stay in a processor's cache.
 const CONTENT: usize = 1 << 20;
-const TTL: Duration = Duration::from_secs(60);
+const TTL: Duration = tarn_access::fuse::KEPT;
 
 /// What there is besides `file`.
 #[derive(Default)]

@@ -10,7 +10,8 @@
 //! One client serves a dataset, and all that changes it through the mount goes through this kernel: so names,
 //! their absence and attributes are cached for long ([`MountOptions::entry_ttl`], [`MountOptions::attr_ttl`]).
 //! What the daemon changes by itself is the number of blocks that a file occupies, some seconds after it was
-//! written: files changed lately, and not empty, keep their attributes only for [`YOUNG_TTL`]. Cached pages stand
+//! written: files changed lately, and not empty, keep their attributes only for [`YOUNG_TTL`], and others no longer than
+//! they have been as they are. Cached pages stand
 //! while the client says that the data version does; the kernel itself drops those that truncation, punching and
 //! copying make wrong. There is no write-back cache in the kernel: it would own size and times.
 //!
@@ -48,5 +49,5 @@ mod tests;
 pub use convert::YOUNG_TTL;
 pub use counters::{FuseStats, OperationStats};
 pub use jobs::JobId;
-pub use mount::{MountError, MountOptions, Mounted, Wanted, mount, negotiate};
+pub use mount::{KEPT, MountError, MountOptions, Mounted, Wanted, mount, negotiate};
 pub use mounts::take_over;

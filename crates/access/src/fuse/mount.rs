@@ -88,14 +88,18 @@ pub struct MountOptions {
     /// Files of at least so many bytes go around the kernel's page cache when they are opened for reading for the first
     /// time, unless readers of such files turn out to ask for little at a time. Default: 256 MiB.
     pub hybrid_io: u64,
-    /// How long the kernel may keep attributes. Default: 60 s. Files changed lately: [`super::YOUNG_TTL`].
+    /// How long the kernel may keep attributes. Default: [`KEPT`]. Of files changed lately it keeps them less long.
     pub attr_ttl: Duration,
-    /// How long the kernel may keep names, and their absence. Default: 60 s.
+    /// How long the kernel may keep names, and their absence. Default: [`KEPT`].
     pub entry_ttl: Duration,
     /// How requests are told apart by job, and where jobs are counted.
     pub job_id: JobId,
     pub jobs: Arc<Jobs>,
 }
+
+/// How long the kernel may keep names and attributes. All that changes them goes through it, so it need not ask again; but a
+/// host that lost its dataset to another one is not to be asked in vain for ever.
+pub const KEPT: Duration = Duration::from_secs(600);
 
 impl MountOptions {
     pub fn new(mountpoint: impl Into<PathBuf>, source: impl Into<String>) -> MountOptions {
@@ -115,8 +119,8 @@ impl MountOptions {
             max_background: 64,
             read_ahead_kb: 1024,
             hybrid_io: 256 << 20,
-            attr_ttl: Duration::from_secs(60),
-            entry_ttl: Duration::from_secs(60),
+            attr_ttl: KEPT,
+            entry_ttl: KEPT,
             job_id: JobId::default(),
             jobs: Arc::default(),
         }

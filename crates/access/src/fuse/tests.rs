@@ -84,6 +84,7 @@ fn files_changed_lately_are_asked_for_again_soon() {
     let now = |sec: i64| Timespec { sec: 1_000_000 + sec, nsec: 0 };
     assert_eq!(attr_ttl(&attr(FileKind::Regular), now(3), ttl), YOUNG_TTL);
     assert_eq!(attr_ttl(&attr(FileKind::Regular), now(300), ttl), ttl);
+    assert_eq!(attr_ttl(&attr(FileKind::Regular), now(40), ttl), Duration::from_secs(40));
     assert_eq!(attr_ttl(&attr(FileKind::Directory), now(3), ttl), ttl);
     let emptied = Attr { size: 0, ..attr(FileKind::Regular) };
     assert_eq!(attr_ttl(&emptied, now(3), ttl), YOUNG_TTL);
