@@ -39,11 +39,11 @@ impl Shares {
     pub fn of(bytes: u64) -> Shares {
         let part = bytes / 16;
         Shares {
-            rows: 4 * part,
+            rows: 4 * part + part / 2,
             names: part / 4,
             maps: part / 4,
             pages: part / 2,
-            blocks: 3 * part + part / 2,
+            blocks: 3 * part,
             regions: part,
             txg: TXG_BYTES.min(part / 2),
             overfull: part,

@@ -88,6 +88,10 @@ impl Clean {
         }
     }
 
+    fn remove(&self, key: &Key) {
+        self.part(key).lock().remove(key);
+    }
+
     /// Bytes in use, and the most that there may be.
     fn usage(&self) -> (u64, u64) {
         self.0.iter().fold((0, 0), |(used, most), part| {
@@ -115,6 +119,12 @@ impl Retirements {
     pub fn of(&self, key: &Key) -> u64 {
         self.0[RowStore::shard_index(key)]
     }
+}
+
+/// Whether that a row is gone need not be remembered: the names of its directory are known, or nobody will ask, because the
+/// numbers of inodes never come back. If somebody does after all, the database knows.
+fn known_to_be_gone(directories: &Directories, key: &Key) -> bool {
+    directories.lack(key) || key::inode_of(key).is_some()
 }
 
 pub struct RowStore {
@@ -286,7 +296,10 @@ impl RowStore {
             }
             shard.retirements += 1;
             for (key, row) in rows {
-                self.clean.insert(key, row);
+                match row.is_none() && known_to_be_gone(&shard.directories, &key) {
+                    true => self.clean.remove(&key),
+                    false => self.clean.insert(key, row),
+                }
             }
         }
     }
@@ -385,6 +398,27 @@ mod tests {
         store.advance(Txg(3), NEXT);
         store.retire(Txg(2));
         assert_eq!(store.get(&key, &none).ok(), Some(row("two")));
+    }
+
+    #[test]
+    fn what_is_gone_takes_no_room_where_that_is_known_otherwise() {
+        let (store, none) = (RowStore::new(Txg(1), NEXT, &Shares::of(8 << 20)), Loaded::default());
+        let (known, unknown) = (Ino(1), Ino(2));
+        store.learn(known, BTreeSet::from([7]), &store.all_retirements());
+        let keys = [key::inode(Ino(5)), key::dirent(known, 7), key::dirent(unknown, 7)];
+        for key in &keys {
+            write(&store, 1, key, row("here"));
+        }
+        store.advance(Txg(2), NEXT);
+        store.retire(Txg(1));
+        for key in &keys {
+            write(&store, 2, key, None);
+        }
+        store.advance(Txg(3), NEXT);
+        store.retire(Txg(2));
+        assert!(keys.iter().map(|key| store.clean.get(key)).eq([None, None, Some(None)]));
+        assert!(store.get(&keys[0], &none).is_err(), "the database is asked");
+        assert!(keys[1..].iter().all(|key| store.get(key, &none).ok() == Some(None)));
     }
 
     #[test]

@@ -161,10 +161,10 @@ impl RecordCache {
 
     pub fn get(&self, ptr: &BlockPtr) -> Option<Bytes> {
         let key = (ptr.segment, ptr.offset);
-        let streamed = self.streams.lock().records.get(&key).cloned();
-        let cached = match streamed {
-            Some(cached) => cached,
-            None => self.cache.get(&key)?.value().clone(),
+        // All streams have one lock, and what is read most often is not theirs.
+        let cached = match self.cache.get(&key) {
+            Some(kept) => kept.value().clone(),
+            None => self.streams.lock().records.get(&key)?.clone(),
         };
         if cached.bytes.len() != ptr.logical as usize || cached.checksum != ptr.checksum {
             return None;
