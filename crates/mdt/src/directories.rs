@@ -100,6 +100,11 @@ impl Directories {
         }
     }
 
+    /// Rows of names that a directory has, if that is known.
+    pub fn count(&self, dir: Ino) -> Option<usize> {
+        self.0.get(&dir).map(BTreeSet::len)
+    }
+
     /// Whether it is known that there is no such row.
     pub fn lack(&self, key: &Key) -> bool {
         place(key).and_then(|(dir, hash)| Some(!self.0.get(&dir)?.contains(&hash))).unwrap_or(false)

@@ -254,6 +254,11 @@ impl RowStore {
         self.shard_of_names(dir).lock().directories.is_known(dir)
     }
 
+    /// Whether all names of the directory are known, and they are more than so many rows.
+    pub fn knows_more(&self, dir: Ino, rows: usize) -> bool {
+        self.shard_of_names(dir).lock().directories.count(dir).is_some_and(|count| count > rows)
+    }
+
     /// The first rows of names from `start` on, at most `limit`, newest state; `None` where they are not all in memory.
     pub fn listed(&self, start: &Key, limit: usize) -> Option<Vec<(Key, Value)>> {
         let shard = self.shard(start).lock();

@@ -127,12 +127,7 @@ async fn a_directory_too_large_to_be_known_is_read_once_for_all_who_list_it() {
         w.file(dir, name).await;
     }
     w.reopen().await;
-    let listed = async |w: &World, page| {
-        let found = w.names(dir, page).await;
-        assert_eq!(found.len(), found.iter().collect::<BTreeSet<_>>().len(), "a name twice");
-        found.into_iter().collect::<BTreeSet<_>>()
-    };
-    assert_eq!(listed(&w, 64).await, names);
+    assert_eq!(listed(&w, dir, 64).await, names);
     let reads = w.mdt.stats().database_reads;
     assert_eq!(now(w.mdt.names(dir, 0, 1000)).map(|names| names.len()), Ok(1000));
     assert_eq!(now(w.mdt.names(dir, 0, 5000)).map(|names| names.len()), Ok(2500));
@@ -141,15 +136,45 @@ async fn a_directory_too_large_to_be_known_is_read_once_for_all_who_list_it() {
     w.file(dir, "one more").await;
     names.insert("one more".into());
     let pages = w.mdt.stats().database_reads;
-    assert_eq!(listed(&w, 64).await, names);
+    assert_eq!(listed(&w, dir, 64).await, names);
     let pages = w.mdt.stats().database_reads - pages;
     w.unlink(dir, "one more").await.expect("unlink");
     names.remove("one more");
     let reads = w.mdt.stats().database_reads;
-    let all = futures::future::join_all((0..32).map(|_| listed(&w, 64))).await;
+    let all = futures::future::join_all((0..32).map(|_| listed(&w, dir, 64))).await;
     assert!(all.iter().all(|found| *found == names));
     let again = w.mdt.stats().database_reads - reads;
     assert!(pages >= 3 && again <= pages + 2, "{pages} reads, {again} for many");
+    lists_follow_changes(&w, dir, &mut names).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_directory_that_is_known_is_put_together_once_for_all_who_list_it() {
+    let w = World::new().await;
+    let dir = w.dir(Ino::ROOT, "dir").await;
+    let mut names: BTreeSet<String> = (0..2500).map(|n| format!("file{n}")).collect();
+    for name in &names {
+        w.file(dir, name).await;
+    }
+    let reads = w.mdt.stats().database_reads;
+    for page in [64, 1000, 1024, 1025, 2499, 2500, 2501] {
+        assert_eq!(listed(&w, dir, page).await, names, "{page}");
+    }
+    assert_eq!(w.mdt.stats().database_reads, reads);
+    lists_follow_changes(&w, dir, &mut names).await;
+    assert_eq!(w.mdt.stats().database_reads, reads);
+}
+
+/// All names of a directory, each once.
+async fn listed(w: &World, dir: Ino, page: usize) -> BTreeSet<String> {
+    let found = w.names(dir, page).await;
+    let names: BTreeSet<String> = found.iter().cloned().collect();
+    assert_eq!(found.len(), names.len(), "a name twice");
+    names
+}
+
+/// Changes the directory of `names` from `file0` to `file2499`, and lists it after each change and meanwhile.
+async fn lists_follow_changes(w: &World, dir: Ino, names: &mut BTreeSet<String>) {
     // Whoever lists after a change sees it.
     for n in 0..30 {
         let name = format!("file{}", n * 83);
@@ -168,7 +193,7 @@ async fn a_directory_too_large_to_be_known_is_read_once_for_all_who_list_it() {
                 names.insert(format!("{name}+"));
             }
         }
-        assert_eq!(listed(&w, 100 + n).await, names, "{n}");
+        assert_eq!(listed(w, dir, 100 + n).await, *names, "{n}");
     }
     // What nobody touches is in every listing, whatever happens beside it.
     let changes = async {
@@ -179,13 +204,13 @@ async fn a_directory_too_large_to_be_known_is_read_once_for_all_who_list_it() {
     };
     let lists = async {
         for page in [33, 500, 64, 1000] {
-            let found = listed(&w, page).await;
+            let found = listed(w, dir, page).await;
             assert!(names.is_subset(&found), "{page}");
             tokio::task::yield_now().await;
         }
     };
-    tokio::join!(changes, lists, lists_again(&w, dir, &names));
-    assert_eq!(listed(&w, 77).await, names);
+    tokio::join!(changes, lists, lists_again(w, dir, names));
+    assert_eq!(listed(w, dir, 77).await, *names);
 }
 
 async fn lists_again(w: &World, dir: Ino, names: &BTreeSet<String>) {

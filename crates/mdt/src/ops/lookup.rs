@@ -1,7 +1,7 @@
 //! Finding and listing names.
 
 use crate::key::{self, table};
-use crate::pages::Page;
+use crate::pages::{Page, Reading};
 use crate::phys::{DirentPhys, Value};
 use crate::{Mdt, Outcome, Stop, directories, names, phys};
 use futures::stream::{self, StreamExt};
@@ -142,17 +142,31 @@ impl Mdt {
         }
     }
 
+    /// A page is about to be read: not in the midst of a change, which has asked whether there are any.
+    fn begin_page(&self, dir: Ino) -> Reading {
+        let _op = self.op.lock();
+        self.pages.begin(dir)
+    }
+
     /// At least `max` names after `cookie`, or all that there are.
     async fn page(&self, dir: Ino, cookie: u64, max: usize) -> Result<Arc<Page>, FsError> {
         let hash = names::of_cookie(cookie).0;
         let (first, end) = key::of_inode(table::DIRENT, dir);
         let start = if cookie == 0 { first } else { key::dirent(dir, hash) };
         // One row more than asked for: the first may hold nothing but names already given.
-        let known = || {
-            let rows = self.rows.listed(&start, max + 1)?;
-            Some(page_of(rows, cookie, max + 1).map(Arc::new))
+        let limit = (max + 1).max(PAGE);
+        let known = |limit| {
+            let rows = self.rows.listed(&start, limit)?;
+            Some(page_of(rows, cookie, limit).map(Arc::new))
         };
-        if let Some(page) = known() {
+        if self.rows.knows_more(dir, PAGE) {
+            // Put together once for all who list it.
+            let reading = self.begin_page(dir);
+            if let Some(page) = known(limit).transpose()? {
+                self.pages.add(reading, cookie, &page);
+                return Ok(page);
+            }
+        } else if let Some(page) = known(max + 1) {
             return page;
         }
         let _turn = self.pages.turn(dir, cookie).await;
@@ -162,11 +176,10 @@ impl Mdt {
         if cookie == 0 && !self.rows.is_known(dir) {
             self.learn(dir).await?;
         }
-        if let Some(page) = known() {
+        if let Some(page) = known(limit) {
             return page;
         }
-        let reading = self.pages.begin(dir);
-        let limit = (max + 1).max(PAGE);
+        let reading = self.begin_page(dir);
         let page = Arc::new(page_of(self.scan(&start, &end, limit).await?, cookie, limit)?);
         self.pages.add(reading, cookie, &page);
         Ok(page)
