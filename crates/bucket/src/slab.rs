@@ -7,6 +7,7 @@
 //! with the last of them.
 
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
+use nix::unistd::{SysconfVar, sysconf};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -39,8 +40,13 @@ unsafe impl Send for Part {}
 unsafe impl Sync for Part {}
 
 impl Slab {
-    /// For parts of `part` bytes, a multiple of a page and at most [`SLAB`].
+    /// For parts of `part` bytes, at most [`SLAB`]. An error where they are not whole pages: what one gives back must be
+    /// no page of another's.
     pub fn new(part: usize) -> io::Result<Slab> {
+        let page = sysconf(SysconfVar::PAGE_SIZE)?.and_then(|bytes| usize::try_from(bytes).ok());
+        if page.is_none_or(|page| !part.is_multiple_of(page)) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let mut mapping = MmapMut::map_anon(SLAB)?;
         // Advice that is not taken does no harm.
         let _ = mapping.advise(Advice::HugePage);
@@ -81,7 +87,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         // The last one unmaps all of it.
         if Arc::strong_count(&self.mapping) > 1 {
-            // SAFETY: nobody can look at the range any more. If the kernel does not take the pages, they stay until all is
+            // SAFETY: nobody can look at the range any more, and it is of whole pages. If the kernel does not take the pages, they stay until all is
             // unmapped.
             let _ = unsafe {
                 self.mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, self.offset, self.len)
@@ -93,6 +99,17 @@ impl Drop for Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_share_no_page() {
+        assert!(Slab::new((64 << 10) + 512).is_err());
+        let mut slab = Slab::new(64 << 10).unwrap();
+        let [mut before, gone, mut after] = [(); 3].map(|()| slab.cut().unwrap());
+        before.fill(1);
+        after.fill(3);
+        drop(gone);
+        assert!(before.iter().all(|&byte| byte == 1) && after.iter().all(|&byte| byte == 3));
+    }
 
     #[test]
     fn parts_are_apart_and_outlive_their_slab() {

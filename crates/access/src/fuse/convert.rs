@@ -88,8 +88,8 @@ pub(super) fn absent() -> FileAttr {
 }
 
 /// How long the kernel may keep `attr`, by the time that it is now: where a file has data, no longer than it has been as it
-/// is, so that blocks are not counted wrong for long where buckets were late. A file that has nothing in it occupies nothing, and the
-/// kernel asks anew when something is written.
+/// is, so that blocks are not counted wrong for long where buckets were late. A file that has nothing in it occupies
+/// nothing, and the kernel asks anew when something is written.
 pub(super) fn attr_ttl(attr: &Attr, now: Timespec, ttl: Duration) -> Duration {
     let filled = attr.kind == FileKind::Regular && (attr.size > 0 || attr.allocated > 0);
     match now.sec.saturating_sub(attr.ctime.sec) {

@@ -11,9 +11,8 @@
 //! their absence and attributes are cached for long ([`MountOptions::entry_ttl`], [`MountOptions::attr_ttl`]).
 //! What the daemon changes by itself is the number of blocks that a file occupies, some seconds after it was
 //! written: files changed lately, and not empty, keep their attributes only for [`YOUNG_TTL`], and others no longer than
-//! they have been as they are. Cached pages stand
-//! while the client says that the data version does; the kernel itself drops those that truncation, punching and
-//! copying make wrong. There is no write-back cache in the kernel: it would own size and times.
+//! they have been as they are. Cached pages stand while the client says that the data version does; the kernel itself
+//! drops those that truncation, punching and copying make wrong. There is no write-back cache in the kernel: it would own size and times.
 //!
 //! # Counting
 //! Each request is counted by its operation, with the time until it was answered (`counters`), and with the job
