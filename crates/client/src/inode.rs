@@ -8,8 +8,8 @@
 //! # A record's way
 //! *Idle* dirty (in `dirty` and `idle`) -> *in flight* (`flight` names the flight, the content at the snapshot
 //! is frozen) -> committed: gone from `dirty`, unless it was written again meanwhile; then it is idle again. A
-//! flight that fails makes its records idle again: dirty data is never dropped but by truncation, punching, or
-//! the end of a file without names.
+//! flight that fails makes its records idle again (and `returned`): dirty data is never dropped but by truncation,
+//! punching, or the end of a file without names.
 //!
 //! `seq` counts changes of the file. A record carries the number of its oldest change that is not committed
 //! (`since`), so that `fsync` knows which records it waits for: those whose `since` is not above the count at
@@ -63,11 +63,13 @@ pub(crate) struct State {
     pub finished: BTreeSet<u64>,
     /// Dirty records in flight that were written again since.
     pub rewritten: BTreeSet<u64>,
+    /// Dirty records that came back from a flight: what was taken meanwhile must not be committed before them.
+    pub returned: BTreeSet<u64>,
     /// Sum of the lengths of dirty records.
     pub dirty_bytes: u64,
     /// Flights that hold records of this file, in the order in which they must commit.
     pub flights: BTreeSet<u64>,
-    /// Flights that failed so far: one that started before a failure must not commit behind it.
+    /// Flights that failed so far.
     pub failures: u64,
     pub error: Option<FsError>,
     /// Commits under way that carry a modification time.
@@ -151,6 +153,7 @@ impl Inode {
                 idle: BTreeSet::new(),
                 finished: BTreeSet::new(),
                 rewritten: BTreeSet::new(),
+                returned: BTreeSet::new(),
                 dirty_bytes: 0,
                 flights: BTreeSet::new(),
                 failures: 0,
@@ -259,10 +262,37 @@ impl State {
         self.idle.retain(|r| *r < first || *r >= end);
         self.finished.retain(|r| *r < first || *r >= end);
         self.rewritten.retain(|r| *r < first || *r >= end);
+        self.returned.retain(|r| *r < first || *r >= end);
         self.revoke_loads(|r| r >= first && r < end);
         let dropped: u64 = rest.values().map(|d| d.buf.len() as u64).sum();
         self.dirty_bytes -= dropped;
         dropped
+    }
+
+    /// The first record behind the committed size that came back from a flight and is not on its way with `flight`, which
+    /// may commit nothing beyond it. `u64::MAX` where there is none.
+    pub fn barrier(&self, flight: u64) -> u64 {
+        let behind = self.committed_size / self.record_size.max(1);
+        let elsewhere = |record: &&u64| {
+            self.dirty.get(record).is_some_and(|dirty| dirty.flight.is_none_or(|taken| taken.id != flight))
+        };
+        self.returned.range(behind..).find(elsewhere).copied().unwrap_or(u64::MAX)
+    }
+
+    /// Records of a flight that were not committed are idle again; gives those that are still dirty.
+    pub fn bring_back(&mut self, records: impl Iterator<Item = u64>, flight: u64) -> Vec<u64> {
+        let mut again = Vec::new();
+        for record in records {
+            let Some(dirty) = self.dirty.get_mut(&record) else { continue };
+            if dirty.flight.is_some_and(|taken| taken.id == flight) {
+                dirty.flight = None;
+                self.rewritten.remove(&record);
+                self.returned.insert(record);
+                again.push(record);
+            }
+        }
+        self.idle.extend(again.iter().copied());
+        again
     }
 
     /// A record was written to its end. One in flight is not idle: it is looked at again when it lands.

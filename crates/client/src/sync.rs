@@ -130,7 +130,7 @@ impl Client {
     ) -> Result<(), FsError> {
         let flights = self.gather_exclusive(inode, end);
         let outcomes = join_all(flights.into_iter().map(|flight| self.fly(flight))).await;
-        outcomes.into_iter().collect()
+        outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 
     /// Writes out everything, makes it durable and stops the background work. `progress` is told the dirty

@@ -46,8 +46,8 @@ struct Segment {
 pub(crate) struct FlightFile {
     pub inode: Arc<Inode>,
     pub records: Vec<FlightRecord>,
-    /// The file's failed flights at the snapshot.
-    pub failures: u64,
+    /// Records of the segment that must wait for what came back from an earlier flight: they are not committed.
+    pub held: Vec<u64>,
     /// Keeps the file's shape, unless whoever started the flight has it exclusively.
     pub _order: Option<OwnedRwLockReadGuard<()>>,
 }
@@ -61,6 +61,22 @@ impl Flight {
 }
 
 impl FlightFile {
+    pub fn new(inode: Arc<Inode>, order: Option<OwnedRwLockReadGuard<()>>) -> FlightFile {
+        FlightFile { inode, records: Vec::new(), held: Vec::new(), _order: order }
+    }
+
+    /// Holds what must not be committed now; gives the places of the rest. The file's earlier flights have ended.
+    fn hold(&mut self, ptrs: Vec<BlockPtr>, flight: u64) -> Vec<BlockPtr> {
+        let barrier = self.inode.state.lock().barrier(flight);
+        let taken = std::mem::take(&mut self.records);
+        let (going, held): (Vec<_>, Vec<_>) =
+            taken.into_iter().zip(ptrs).partition(|(taken, _)| taken.record < barrier);
+        self.held = held.into_iter().map(|(taken, _)| taken.record).collect();
+        let (records, ptrs) = going.into_iter().unzip();
+        self.records = records;
+        ptrs
+    }
+
     /// Whether its records follow each other and have at least so many bytes.
     fn is_run(&self, bytes: usize) -> bool {
         let follow = |pair: &[FlightRecord]| pair[0].record + 1 == pair[1].record;
@@ -81,9 +97,9 @@ struct Told {
 }
 
 impl Client {
-    /// Writes the flight's segment and commits it. On failure its records are dirty as before and every file
-    /// of the flight carries the error.
-    pub(crate) async fn fly(self: &Arc<Self>, mut flight: Flight) -> Result<(), FsError> {
+    /// Writes the flight's segment and commits it; whether anything was committed. On failure its records are dirty as
+    /// before and every file of the flight carries the error.
+    pub(crate) async fn fly(self: &Arc<Self>, mut flight: Flight) -> Result<bool, FsError> {
         add(&self.stats.segments_in_flight, 1);
         let outcome = self.fly_inner(&mut flight).await;
         self.stats.segments_in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -101,7 +117,7 @@ impl Client {
         outcome
     }
 
-    async fn fly_inner(self: &Arc<Self>, flight: &mut Flight) -> Result<(), FsError> {
+    async fn fly_inner(self: &Arc<Self>, flight: &mut Flight) -> Result<bool, FsError> {
         let Segment { ptrs, carried } = self.write_segment(flight).await?;
         if carried.is_none() {
             point::pass(Point::SegmentWritten);
@@ -111,30 +127,28 @@ impl Client {
             wait_turn(&file.inode, flight.id).await;
         }
         let mut ptrs = ptrs.into_iter();
-        let mut staying = Vec::new();
         let mut going: Vec<(FlightFile, Vec<BlockPtr>)> = Vec::new();
-        for file in std::mem::take(&mut flight.files) {
-            let own: Vec<BlockPtr> = ptrs.by_ref().take(file.records.len()).collect();
-            // An earlier flight of the file failed: what it held must not be overtaken.
-            if file.inode.state.lock().failures != file.failures {
-                staying.push(file);
-            } else {
-                going.push((file, own));
+        for mut file in std::mem::take(&mut flight.files) {
+            let own = ptrs.by_ref().take(file.records.len()).collect();
+            let own = file.hold(own, flight.id);
+            match file.records.is_empty() {
+                true => self.land_again(file, flight.id),
+                false => going.push((file, own)),
             }
-        }
-        for file in staying {
-            self.land_again(file, flight.id);
         }
         let (commits, told): (Vec<_>, Vec<_>) =
             going.iter().map(|(f, own)| prepare(f, own, flight.id)).unzip();
-        let nothing = commits.is_empty();
+        let discard = || segment.into_iter().for_each(|segment| self.records.discard(segment));
+        if commits.is_empty() {
+            discard();
+            return Ok(false);
+        }
         let outcome = match carried {
-            _ if nothing => Ok(()),
             Some(segment) => self.mds.commit_carried(commits, segment).wait().await,
             None => self.mds.commit(commits).wait().await,
         };
-        if nothing || outcome.is_err() {
-            segment.into_iter().for_each(|segment| self.records.discard(segment));
+        if outcome.is_err() {
+            discard();
         }
         for (file, _) in &going {
             file.inode.state.lock().committing -= 1;
@@ -149,7 +163,7 @@ impl Client {
         for ((file, own), told) in going.into_iter().zip(told) {
             self.land(file, own, told, flight.id);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// PUTs the records as one segment, or leaves that to the commit; a failed attempt burns its id.
@@ -219,6 +233,7 @@ impl Client {
         }
         for r in &file.records {
             state.revoke_loads(|record| record == r.record);
+            state.returned.remove(&r.record);
             let Some(dirty) = state.dirty.get_mut(&r.record) else { continue };
             let Some(in_flight) = dirty.flight.filter(|f| f.id == id) else { continue };
             match in_flight.next_since {
@@ -242,6 +257,7 @@ impl Client {
                 }
             }
         }
+        let held = state.bring_back(file.held.iter().copied(), id);
         state.flights.remove(&id);
         let clean = state.is_clean();
         if clean {
@@ -252,6 +268,9 @@ impl Client {
         self.less_dirty(less);
         for record in again {
             self.queue_waiting(&file.inode, record);
+        }
+        for record in held {
+            self.queue_again(&file.inode, record);
         }
         if finished {
             self.queue_full(&file.inode);
@@ -271,19 +290,13 @@ impl Client {
 
     /// The flight's records of this file stay dirty and are queued again.
     fn land_again(self: &Arc<Self>, file: FlightFile, id: u64) {
-        let mut again = Vec::new();
-        let mut state = file.inode.state.lock();
-        for r in &file.records {
-            let Some(dirty) = state.dirty.get_mut(&r.record) else { continue };
-            if dirty.flight.is_some_and(|f| f.id == id) {
-                dirty.flight = None;
-                state.rewritten.remove(&r.record);
-                again.push(r.record);
-            }
-        }
-        state.idle.extend(again.iter().copied());
-        state.flights.remove(&id);
-        drop(state);
+        let again = {
+            let mut state = file.inode.state.lock();
+            let records = file.records.iter().map(|r| r.record);
+            let again = state.bring_back(records.chain(file.held.iter().copied()), id);
+            state.flights.remove(&id);
+            again
+        };
         for record in again {
             self.queue_again(&file.inode, record);
         }

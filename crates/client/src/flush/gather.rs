@@ -180,10 +180,9 @@ impl Client {
                 return flights;
             }
             state.flights.insert(flight.id);
-            let failures = state.failures;
             drop(state);
             flight.bytes = records.iter().map(|r| r.content.len() as u64).sum();
-            flight.files.push(FlightFile { inode: inode.clone(), records, failures, _order: None });
+            flight.files.push(FlightFile { records, ..FlightFile::new(inode.clone(), None) });
             flights.push(flight);
         }
     }
@@ -238,10 +237,7 @@ impl Filling {
             Some(at) => *at,
             None => match inode.order.clone().try_read_owned() {
                 Ok(order) => {
-                    let failures = inode.state.lock().failures;
-                    let records = Vec::new();
-                    let file = FlightFile { inode: inode.clone(), records, failures, _order: Some(order) };
-                    self.flight.files.push(file);
+                    self.flight.files.push(FlightFile::new(inode.clone(), Some(order)));
                     self.places.insert(inode.ino, self.flight.files.len() - 1);
                     self.flight.files.len() - 1
                 }

@@ -12,8 +12,9 @@
 //! The queues' lock is taken before an inode's state, never after. The queues hold hints: an entry whose record is no longer idle dirty is passed over.
 //!
 //! One task starts all flights, so they have one order. A file's flights are PUT together but commit in that
-//! order, and behind its committed size records are taken from the lowest up: the committed size never covers
-//! data that is still only in memory.
+//! order, and behind its committed size records are taken from the lowest up; where a flight fails, those that were
+//! under way with it commit nothing beyond what came back: the committed size never covers data that is still only in
+//! memory.
 
 mod flight;
 mod gather;
@@ -275,8 +276,12 @@ impl Client {
         let writer = flight.files.last().and_then(|file| file.inode.state.lock().writer.clone());
         self.options.runtime.spawn(job::for_job(writer, async move {
             // The failure is noted in every file of the flight, for whoever asks there.
-            let outcome = client.fly(flight).await;
-            client.pause_after(outcome.err());
+            match client.fly(flight).await {
+                Ok(true) => client.pause_after(None),
+                // Nothing was committed, but for no reason of its own.
+                Ok(false) => {}
+                Err(error) => client.pause_after(Some(error)),
+            }
             if short {
                 client.flush.short_flights.fetch_sub(1, Ordering::AcqRel);
             }

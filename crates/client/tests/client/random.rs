@@ -20,7 +20,7 @@ macro_rules! again {
         let mut tries = 0;
         loop {
             match $call.await {
-                Err(FsError::Io(_)) if tries < 50 => tries += 1,
+                Err(FsError::Io(_)) if tries < 5000 => tries += 1,
                 other => break other,
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

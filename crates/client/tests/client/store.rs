@@ -55,6 +55,8 @@ struct Inner {
 
 pub struct Store {
     pub behaviour: Mutex<Behaviour>,
+    /// Writes that begin with this record take so long, and fail or not.
+    pub scripts: Mutex<BTreeMap<u64, (Duration, bool)>>,
     inner: Mutex<Inner>,
     rng: Mutex<SmallRng>,
     pub gets: AtomicU64,
@@ -67,6 +69,7 @@ impl Store {
     pub fn new(seed: u64, behaviour: Behaviour) -> Arc<Store> {
         Arc::new(Store {
             behaviour: Mutex::new(behaviour),
+            scripts: Mutex::default(),
             inner: Mutex::default(),
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
             gets: AtomicU64::new(0),
@@ -172,11 +175,15 @@ impl Records for Store {
     ) -> BoxFuture<'static, Result<Vec<BlockPtr>, Error>> {
         Box::pin(async move {
             let behaviour = *self.behaviour.lock();
-            let fails = self.rng.lock().random_bool(behaviour.write_fails);
+            let script =
+                records.first().and_then(|(owner, _)| self.scripts.lock().get(&owner.record).copied());
+            let by_chance =
+                || (self.pause(behaviour.write_us), self.rng.lock().random_bool(behaviour.write_fails));
+            let (takes, fails) = script.unwrap_or_else(by_chance);
             let applied = self.rng.lock().random_bool(0.5);
             let writing = self.writing.fetch_add(1, Ordering::Relaxed) + 1;
             self.most_writing.fetch_max(writing, Ordering::Relaxed);
-            tokio::time::sleep(self.pause(behaviour.write_us)).await;
+            tokio::time::sleep(takes).await;
             self.writing.fetch_sub(1, Ordering::Relaxed);
             let stored = if fails && !applied { Ok(Vec::new()) } else { self.store(id, &records) };
             if fails {
