@@ -179,6 +179,50 @@ async fn a_truncation_for_which_nobody_waits_takes_nothing_that_is_written_later
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_removed_while_it_is_truncated_leaves_nothing() {
+    let mut w = world().await;
+    let file = w.file(Ino::ROOT, "file").await;
+    for at in [0, 64 * 70, 64 * 150, 64 * 200] {
+        w.write(&[(file, at, 9)], RECORD).await;
+    }
+    let truncation = w.mdt.setattr(file, SetAttr { size: Some(0), ..SetAttr::default() });
+    w.unlink(Ino::ROOT, "file").await.expect("unlink");
+    w.until("the file is reaped", async |w| w.attr(file).await == Err(FsError::Stale)).await;
+    assert_eq!(w.mdt.usage().live, 0);
+    assert_eq!(truncation.wait().await, Err(FsError::Stale));
+    w.reopen().await;
+    w.assert_clean().await;
+    w.until("its segments are deleted", async |w| objects(w).await == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_has_all_its_records_inside_its_size_at_any_time() {
+    const STEP: u64 = 256;
+    const STEPS: u64 = 100;
+    let mut w = world().await;
+    let (a, b) = (w.file(Ino::ROOT, "a").await, w.file(Ino::ROOT, "b").await);
+    let records: Vec<_> = (0..STEPS).map(|n| (a, n * STEP, 1)).collect();
+    w.write(&records, RECORD).await;
+    let (count, size) = (STEPS * STEP, STEPS * STEP * RECORD as u64 - 10);
+    let share = Share { from: a, from_record: 0, to: b, to_record: 0, count, size_at_least: size };
+    let shared = tokio::spawn(w.mdt.share(share).wait());
+    let mut between = 0;
+    loop {
+        let attr = w.attr(b).await.expect("target");
+        let done = attr.allocated / RECORD as u64;
+        assert!(done == 0 || attr.size > (done - 1) * STEP * RECORD as u64, "{done} steps, {}", attr.size);
+        between += u64::from(done > 0 && done < STEPS);
+        if done == STEPS {
+            break;
+        }
+    }
+    assert!(between > 0, "nobody looked in the midst of it");
+    shared.await.expect("share").expect("share");
+    assert_eq!(w.attr(b).await.map(|attr| attr.size), Ok(size));
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_segment_that_was_written_in_vain_is_gone_after_the_close() {
     let mut w = world().await;
     let file = w.file(Ino::ROOT, "file").await;

@@ -27,8 +27,8 @@ pub struct Share {
 }
 
 impl Mdt {
-    /// Both files must have the same record size. Steps of bounded size are transactions of their own; the size
-    /// grows with the last.
+    /// Both files must have the same record size. Steps of bounded size are transactions of their own, and the size
+    /// grows with each: no record ever lies behind it.
     pub fn share(self: &Arc<Self>, share: Share) -> Answer<()> {
         let mdt = self.clone();
         Answer::pending(async move {
@@ -41,7 +41,6 @@ impl Mdt {
                     from_record: share.from_record + done,
                     to_record: share.to_record + done,
                     count,
-                    size_at_least: if last { share.size_at_least } else { 0 },
                     ..share
                 };
                 let op = move |tx: &mut Tx| {
@@ -75,7 +74,8 @@ fn share_records(tx: &mut Tx, share: &Share) -> Outcome<()> {
         tx.put_inode(share.to, &inode);
     }
     let mut inode = tx.inode(share.to)?;
-    inode.size = inode.size.max(share.size_at_least);
+    let end = (share.to_record + share.count) * u64::from(record_size);
+    inode.size = inode.size.max(share.size_at_least.min(end));
     touch(tx, &mut inode);
     tx.put_inode(share.to, &inode);
     Ok(())

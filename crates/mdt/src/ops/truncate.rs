@@ -73,13 +73,16 @@ impl Mdt {
         }
     }
 
-    /// The steps of an intent, and its end.
+    /// The steps of an intent, and its end. [`FsError::Stale`] where the file has gone meanwhile, with all its records.
     async fn finish_truncate(
         self: &Arc<Self>,
         ino: Ino,
         records: std::ops::Range<u64>,
     ) -> Result<(), FsError> {
-        self.free_in_steps(ino, records).await?;
+        let freed = match self.free_in_steps(ino, records).await {
+            freed @ (Ok(()) | Err(FsError::Stale)) => freed,
+            Err(error) => return Err(error),
+        };
         point::pass(Point::TruncateFreed);
         let op = move |tx: &mut Tx| {
             tx.delete(key::truncate(ino));
@@ -87,7 +90,7 @@ impl Mdt {
         };
         self.change_slowly(&op).await?;
         self.truncations.lock().remove(&ino);
-        Ok(())
+        freed
     }
 
     /// Finishes every intent for which nobody waits any more.
@@ -95,8 +98,7 @@ impl Mdt {
         let left = self.truncations.lock().clone();
         for (ino, from) in left {
             match self.finish_truncate(ino, from..u64::MAX).await {
-                Ok(()) => {}
-                Err(FsError::Stale) => drop(self.truncations.lock().remove(&ino)),
+                Ok(()) | Err(FsError::Stale) => {}
                 Err(error) => return Err(error),
             }
         }
