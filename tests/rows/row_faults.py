@@ -182,9 +182,19 @@ def waits(t):
     mnt = trouble.pool.mnt
     cold = os.urandom(3 << 20)
     write_durably(os.path.join(mnt, "cold"), cold)
+    # Elsewhere: while a directory is synced, the kernel looks nothing up in it.
+    names = os.path.join(mnt, "names")
+    os.mkdir(names)
+    old, new = os.path.join(names, "old"), os.path.join(names, "new")
+    write_durably(new, b"what is to be replaced")
     trouble.pool.umount()
     trouble.pool.mount("-o", "memory=128M")
+    # What names need is in memory.
+    os.listdir(names)
+    os.stat(new)
     trouble.proxy.silent = {"b01", "b02", "b03"}
+    with open(old, "wb") as file:
+        file.write(b"what replaces it")
     big = os.urandom(1 << 20)
 
     def fill():
@@ -203,15 +213,19 @@ def waits(t):
         t.check(writer.is_alive() and reader.is_alive(), f"did not wait: {writer.result} {reader.result}")
         victim = subprocess.Popen(["dd", f"if={mnt}/cold", "of=/dev/null", "iflag=direct", "bs=1M"], stderr=subprocess.DEVNULL)
         creator = subprocess.Popen(["sh", "-c", f"echo x > {mnt}/cold.new && sync {mnt}"])
+        mover = subprocess.Popen(["mv", old, new])
         time.sleep(1)
-        for process in (victim, creator):
+        for process in (victim, creator, mover):
             process.kill()
             process.wait(timeout=10)
         t.note("programs that wait can be killed")
+        t.check(os.path.exists(old) and os.path.getsize(new) == 22, "the rename that waits is done already")
         trouble.proxy.silent = set()
         writer.join(60)
         reader.join(60)
         t.check(writer.result == [None] and reader.result == [True], f"{writer.result} {reader.result}")
+        # The kernel has seen both names since the program died that renames one to the other.
+        wait_until(lambda: not os.path.exists(old) and os.path.getsize(new) == 16, 10, "the late rename is seen", 0.2)
     trouble.pool.remount_cold()
     with open(os.path.join(mnt, "big"), "rb") as file:
         t.check(all(file.read(1 << 20) == big for _ in range(100)), "the data is not what was written")

@@ -35,23 +35,25 @@ impl Client {
         })
     }
 
-    /// Removes a name. Data of a file without names that nobody has open is not written any more.
-    pub fn unlink(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<()> {
+    /// Removes a name; gives the inode that has lost its last one. Data of a file without names that nobody has open is not
+    /// written any more.
+    pub fn unlink(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<Option<Ino>> {
         if let Err(e) = self.check_writable() {
             return Answer::err(e);
         }
         self.forgotten_later(self.mds.unlink(parent, name))
     }
 
-    pub fn rmdir(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<()> {
+    /// Removes an empty directory, and answers as [`Client::unlink`] does.
+    pub fn rmdir(self: &Arc<Self>, parent: Ino, name: &[u8]) -> Answer<Option<Ino>> {
         if let Err(e) = self.check_writable() {
             return Answer::err(e);
         }
         self.forgotten_later(self.mds.rmdir(parent, name))
     }
 
-    /// Renames. Over an existing file, the renamed file's dirty data goes first: after a crash the name shows
-    /// the old file or the whole new one.
+    /// Renames, and answers as [`Client::unlink`] does. Over an existing file, the renamed file's dirty data goes first:
+    /// after a crash the name shows the old file or the whole new one.
     pub fn rename(
         self: &Arc<Self>,
         from: Ino,
@@ -59,7 +61,7 @@ impl Client {
         to: Ino,
         new_name: &[u8],
         mode: RenameMode,
-    ) -> Answer<()> {
+    ) -> Answer<Option<Ino>> {
         if let Err(e) = self.check_writable() {
             return Answer::err(e);
         }
@@ -78,8 +80,7 @@ impl Client {
             }
             let gone = client.mds.rename(from, &name, to, &new_name, mode).wait().await?;
             point::pass(Point::RenameDone);
-            client.lost_its_name(gone);
-            Ok(())
+            Ok(client.lost_its_name(gone))
         })
     }
 
@@ -98,22 +99,18 @@ impl Client {
         if attr.kind != FileKind::Regular { None } else { self.table.pin_known(attr.ino) }
     }
 
-    fn forgotten_later(self: &Arc<Self>, answer: Answer<Option<Ino>>) -> Answer<()> {
+    fn forgotten_later(self: &Arc<Self>, answer: Answer<Option<Ino>>) -> Answer<Option<Ino>> {
         let client = self.clone();
         match answer {
             Answer::Ready(result) => Answer::Ready(result.map(|gone| client.lost_its_name(gone))),
-            waits => self.answer_to_the_end(async move {
-                let gone = waits.wait().await?;
-                client.lost_its_name(gone);
-                Ok(())
-            }),
+            waits => self.answer_to_the_end(async move { Ok(client.lost_its_name(waits.wait().await?)) }),
         }
     }
 
-    /// What has become of an inode that a change of names took the last name of. It stays until whoever uses this
+    /// What has become of an inode that a change of names took the last name of, which is given. It stays until whoever uses this
     /// client forgets it: somebody may sit in a directory, or hold a file, without having it open here.
-    fn lost_its_name(&self, gone: Option<Ino>) {
-        let Some(ino) = gone else { return };
+    fn lost_its_name(&self, gone: Option<Ino>) -> Option<Ino> {
+        let ino = gone?;
         let known = self.table.pin_known(ino);
         if let Some(inode) = &known {
             let mut state = inode.state.lock();
@@ -125,6 +122,7 @@ impl Client {
         } else {
             self.forgotten(ino, known);
         }
+        gone
     }
 
     /// Whoever uses this client knows nothing of the inode any more.

@@ -55,6 +55,8 @@ pub(super) enum Signals {
     Ignore,
     /// A dying process is let go after a moment; the operation goes on to its end without it.
     Killable,
+    /// A dying process is let go after a moment, and the operation with it: nothing is left half done.
+    LetGo,
     /// Any signal gives the operation up.
     GiveUp,
 }
@@ -128,6 +130,11 @@ impl Waits {
             }
             if let Ok(result) = tokio::time::timeout(LAST_WAIT, &mut future).await {
                 return settle(result, reply, send, timer);
+            }
+            if signals == Signals::LetGo {
+                // Before others are told that it is over.
+                drop(future);
+                return settle(Err(FsError::Interrupted), reply, send, timer);
             }
             settle(Err(FsError::Interrupted), reply, send, timer);
             // Nobody waits for the result any more, but it must not stop half-way.

@@ -89,10 +89,13 @@ pub(super) fn absent() -> FileAttr {
 
 /// How long the kernel may keep `attr`, by the time that it is now: where a file has data, no longer than it has been as it
 /// is, so that blocks are not counted wrong for long where buckets were late. A file that has nothing in it occupies
-/// nothing, and the kernel asks anew when something is written.
+/// nothing, and the kernel asks anew when something is written. What runs with its owner's rights is asked for each time: a
+/// write takes that from it, and the kernel does not know of it.
 pub(super) fn attr_ttl(attr: &Attr, now: Timespec, ttl: Duration) -> Duration {
-    let filled = attr.kind == FileKind::Regular && (attr.size > 0 || attr.allocated > 0);
+    let regular = attr.kind == FileKind::Regular;
+    let filled = regular && (attr.size > 0 || attr.allocated > 0);
     match now.sec.saturating_sub(attr.ctime.sec) {
+        _ if regular && attr.mode & (mode::SETUID | mode::SETGID) != 0 => Duration::ZERO,
         _ if !filled => ttl,
         age if age < YOUNG => ttl.min(YOUNG_TTL),
         age => ttl.min(Duration::from_secs(age.unsigned_abs())),

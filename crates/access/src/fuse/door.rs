@@ -1,9 +1,11 @@
 //! Every request of the kernel, with the client's operation that answers it.
 
-use super::answer::{Signals, Waits, or_else, then};
+use super::answer::{Refuse, Signals, Waits, or_else, then};
 use super::convert::*;
+use super::errno::errno;
 use super::hybrid::Hybrid;
 use super::jobs::Tagger;
+use super::late::{Late, Touch, Touched};
 use super::listing::{Entry, list, list_names};
 use super::locks::{Asked, LockBook};
 use super::mount::Wanted;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tarn_base::job::{self, Errand};
 use tarn_base::posix::{Attr, FileKind, NewNode, SetAttr, mode};
-use tarn_base::{Answer, Clock, FsError, SystemClock};
+use tarn_base::{Answer, Clock, FsError, Ino, SystemClock};
 use tarn_client::{Client, Handle, OpenMode};
 
 /// Most bytes that one copy can report in its reply, in whole pages.
@@ -33,6 +35,7 @@ pub(super) struct Door {
     pub entry_ttl: Duration,
     pub clock: SystemClock,
     pub locks: LockBook,
+    pub late: Late,
     /// Whether the kernel cannot do without opening directories.
     pub opens_directories: bool,
     /// Tells jobs apart, if anybody wants that.
@@ -44,26 +47,58 @@ impl Door {
         Ttl { attr: self.attr_ttl, entry: self.entry_ttl, now: self.clock.now() }
     }
 
-    fn entry(&self, request: &Request, answer: Answer<Attr>, reply: ReplyEntry) {
+    /// Replies to what gives an inode a name.
+    fn named(&self, request: &Request, touches: &[Touch], answer: Answer<Attr>, reply: ReplyEntry) {
         let ttl = self.ttl();
-        self.waits.answer(request, Signals::Killable, answer, reply, move |reply, attr| {
-            ttl.reply_entry(reply, attr)
-        });
-    }
-
-    fn attr(&self, request: &Request, answer: Answer<Attr>, reply: ReplyAttr) {
-        let ttl = self.ttl();
-        self.waits.answer(request, Signals::Killable, answer, reply, move |reply, attr| {
-            ttl.reply_attr(reply, attr)
-        });
+        self.changed(request, touches, answer, reply, move |reply, attr| ttl.reply_entry(reply, attr), drop);
     }
 
     /// Replies to what has made a file and opened it.
-    fn made(&self, request: &Request, open: OpenMode, answer: Answer<(Attr, Handle)>, reply: ReplyCreate) {
+    fn made(
+        &self,
+        request: &Request,
+        touches: &[Touch],
+        open: OpenMode,
+        answer: Answer<(Attr, Handle)>,
+        reply: ReplyCreate,
+    ) {
         let (ttl, client) = (self.ttl(), self.client.clone());
         let send = move |reply, made| ttl.reply_create(reply, made, goes_direct(open));
         let undo = move |(_, handle): (Attr, Handle)| client.close(handle);
+        self.changed(request, touches, answer, reply, send, undo);
+    }
+
+    /// Replies to what changes names or files. If it is done when nobody waits for it any more, it goes to `undo`, and the
+    /// kernel asks again for what it touched.
+    fn changed<T, R>(
+        &self,
+        request: &Request,
+        touches: &[Touch],
+        answer: Answer<T>,
+        reply: R,
+        send: impl FnOnce(R, T) + Send + 'static,
+        undo: impl FnOnce(T) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        R: Refuse,
+    {
+        let touched = match &answer {
+            Answer::Ready(_) => None,
+            Answer::Pending(_) => Some(self.late.touched(touches)),
+        };
+        let undo = move |value| {
+            undo(value);
+            touched.into_iter().for_each(Touched::ask_again);
+        };
         self.waits.answer_or_undo(request, Signals::Killable, answer, reply, send, undo);
+    }
+
+    /// Replies to what takes names away.
+    fn removed(&self, request: &Request, touches: &[Touch], answer: Answer<Option<Ino>>, reply: ReplyEmpty) {
+        let client = self.client.clone();
+        // The kernel forgot the inode when it was told that the call was cut off.
+        let undo = move |gone: Option<Ino>| gone.into_iter().for_each(|ino| client.forget(ino));
+        self.changed(request, touches, answer, reply, |reply, _| reply.ok(), undo);
     }
 
     fn done(&self, request: &Request, answer: Answer<()>, reply: ReplyEmpty) {
@@ -79,7 +114,7 @@ impl Door {
         reply: ReplyEntry,
     ) {
         let answer = self.client.create(cred(request), ino(parent), name.as_bytes(), node);
-        self.entry(request, answer, reply);
+        self.named(request, &[Touch::Name(parent, name)], answer, reply);
     }
 }
 
@@ -134,7 +169,11 @@ impl Filesystem for Door {
     }
 
     fn getattr(&self, request: &Request, file: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.attr(request, self.client.getattr(ino(file)), reply);
+        let ttl = self.ttl();
+        let answer = self.client.getattr(ino(file));
+        self.waits.answer(request, Signals::Killable, answer, reply, move |reply, attr| {
+            ttl.reply_attr(reply, attr)
+        });
     }
 
     fn statx(&self, request: &Request, file: INodeNo, _handle: Option<FileHandle>, reply: ReplyStatx) {
@@ -175,7 +214,9 @@ impl Filesystem for Door {
             kill_privileges: kill_suidgid,
         };
         let handle = handle.map(|handle| Handle(handle.0));
-        self.attr(request, self.client.setattr(cred(request), ino(file), set, handle), reply);
+        let touch = if size.is_some() { Touch::Data(file) } else { Touch::Attributes(file) };
+        let (answer, ttl) = (self.client.setattr(cred(request), ino(file), set, handle), self.ttl());
+        self.changed(request, &[touch], answer, reply, move |reply, attr| ttl.reply_attr(reply, attr), drop);
     }
 
     fn readlink(&self, request: &Request, file: INodeNo, reply: ReplyData) {
@@ -200,7 +241,7 @@ impl Filesystem for Door {
                 let node = NewNode { kind, mode: mode & mode::PERMISSIONS, umask, rdev, target: Vec::new() };
                 self.create_node(request, parent, name, node, reply);
             }
-            Err(error) => self.entry(request, Answer::err(error), reply),
+            Err(error) => reply.error(errno(&error)),
         }
     }
 
@@ -225,11 +266,13 @@ impl Filesystem for Door {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.done(request, self.client.unlink(ino(parent), name.as_bytes()), reply);
+        let answer = self.client.unlink(ino(parent), name.as_bytes());
+        self.removed(request, &[Touch::Name(parent, name)], answer, reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.done(request, self.client.rmdir(ino(parent), name.as_bytes()), reply);
+        let answer = self.client.rmdir(ino(parent), name.as_bytes());
+        self.removed(request, &[Touch::Name(parent, name)], answer, reply);
     }
 
     fn rename(
@@ -249,11 +292,13 @@ impl Filesystem for Door {
             }
             Err(error) => Answer::err(error),
         };
-        self.done(request, answer, reply);
+        let touches = [Touch::Name(parent, name), Touch::Name(new_parent, new_name)];
+        self.removed(request, &touches, answer, reply);
     }
 
     fn link(&self, request: &Request, file: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(request, self.client.link(ino(file), ino(parent), name.as_bytes()), reply);
+        let answer = self.client.link(ino(file), ino(parent), name.as_bytes());
+        self.named(request, &[Touch::Name(parent, name), Touch::Attributes(file)], answer, reply);
     }
 
     fn open(
@@ -290,6 +335,7 @@ impl Filesystem for Door {
         _kill_suidgid: bool,
         reply: ReplyCreate,
     ) {
+        let touches = [Touch::Name(parent, name)];
         let (cred, parent, open) = (cred(request), ino(parent), open_mode(OpenFlags(flags)));
         let permissions = mode & mode::PERMISSIONS;
         let created = self.client.create_open(cred, parent, name.as_bytes(), permissions, umask, open);
@@ -302,7 +348,7 @@ impl Filesystem for Door {
             }
             error => Answer::err(error),
         });
-        self.made(request, open, answer, reply);
+        self.made(request, &touches, open, answer, reply);
     }
 
     fn tmpfile(
@@ -317,7 +363,7 @@ impl Filesystem for Door {
         let permissions = mode & mode::PERMISSIONS & !umask;
         let open = open_mode(OpenFlags(flags));
         let answer = self.client.create_unnamed(cred(request), ino(parent), permissions);
-        self.made(request, open, answer, reply);
+        self.made(request, &[], open, answer, reply);
     }
 
     fn read(
@@ -359,7 +405,7 @@ impl Filesystem for Door {
         } else {
             written
         };
-        self.waits.answer(request, Signals::Killable, answer, reply, |reply, n| reply.written(n as u32));
+        self.waits.answer(request, Signals::LetGo, answer, reply, |reply, n| reply.written(n as u32));
     }
 
     fn flush(
@@ -581,7 +627,7 @@ impl Filesystem for Door {
     fn fallocate(
         &self,
         request: &Request,
-        _file: INodeNo,
+        file: INodeNo,
         handle: FileHandle,
         offset: u64,
         length: u64,
@@ -592,7 +638,7 @@ impl Filesystem for Door {
             Ok(mode) => self.client.fallocate(Handle(handle.0), mode, offset, length),
             Err(error) => Answer::err(error),
         };
-        self.done(request, answer, reply);
+        self.changed(request, &[Touch::Data(file)], answer, reply, |reply, ()| reply.ok(), drop);
     }
 
     fn lseek(
@@ -618,7 +664,7 @@ impl Filesystem for Door {
         _from: INodeNo,
         from_handle: FileHandle,
         from_offset: u64,
-        _to: INodeNo,
+        to_file: INodeNo,
         to_handle: FileHandle,
         to_offset: u64,
         len: u64,
@@ -631,7 +677,8 @@ impl Filesystem for Door {
         } else {
             Answer::err(FsError::invalid("copy flags"))
         };
-        self.waits.answer(request, Signals::Killable, answer, reply, |reply, n| reply.written(n as u32));
+        let send = |reply: ReplyWrite, n| reply.written(n as u32);
+        self.changed(request, &[Touch::Data(to_file)], answer, reply, send, drop);
     }
 
     fn ioctl(

@@ -22,7 +22,8 @@
 //! # Signals
 //! A process that waits in the kernel for an answer cannot be killed. The kernel tells of signals
 //! (`FUSE_INTERRUPT`): a wait for a lock ends at any signal, other waits end when the process is dying
-//! (`interrupt`).
+//! (`interrupt`). Its call goes on, and the kernel is told what came of it (`late`); a write does not, or it would come
+//! over what others have written meanwhile.
 //!
 //! # What never arrives
 //! The kernel sends no `FUSE_SYNCFS` to a file system that an ordinary process serves: `syncfs` and `sync` write
@@ -37,6 +38,7 @@ mod errno;
 mod hybrid;
 mod interrupt;
 mod jobs;
+mod late;
 mod listing;
 mod locks;
 mod mount;

@@ -6,6 +6,7 @@ use super::device::{self, Leaving};
 use super::door::Door;
 use super::hybrid::Hybrid;
 use super::jobs::{JobId, Tagger};
+use super::late::Late;
 use super::locks::LockBook;
 use super::mounts::{mounted_at, resolve, take_over};
 use fuser::{Config, InitFlags, KernelConfig, Session, SessionACL};
@@ -191,6 +192,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
     take_over(&options.mountpoint)?;
     let mountpoint = check_mountpoint(&options)?;
     let counters = Arc::new(Counters::default());
+    let late = Late::new(runtime.clone());
     let door = Door {
         client,
         waits: Waits { runtime: runtime.clone(), interrupts: Arc::default(), counters: counters.clone() },
@@ -200,6 +202,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
         entry_ttl: options.entry_ttl,
         clock: SystemClock::default(),
         locks: LockBook::default(),
+        late: late.clone(),
         opens_directories: true,
         tagger: Tagger::new(options.job_id.clone(), options.jobs.clone(), runtime.clone()),
     };
@@ -213,6 +216,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
     // The kernel decides who may come in, by allow_other; it asks in the name of others only for what they have
     // open already.
     let session = Session::from_fd(door, device, SessionACL::All, config)?;
+    late.begin(session.notifier());
     std::thread::Builder::new().name("fuse-session".into()).spawn(move || {
         if let Err(error) = session.run() {
             tracing::error!(%error, "the FUSE session failed");

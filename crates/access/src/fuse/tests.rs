@@ -82,6 +82,7 @@ fn attributes_go_to_the_kernel_unchanged() {
 fn files_changed_lately_are_asked_for_again_soon() {
     let ttl = Duration::from_secs(60);
     let now = |sec: i64| Timespec { sec: 1_000_000 + sec, nsec: 0 };
+    let attr = |kind| Attr { mode: 0o755, ..attr(kind) };
     assert_eq!(attr_ttl(&attr(FileKind::Regular), now(3), ttl), YOUNG_TTL);
     assert_eq!(attr_ttl(&attr(FileKind::Regular), now(300), ttl), ttl);
     assert_eq!(attr_ttl(&attr(FileKind::Regular), now(40), ttl), Duration::from_secs(40));
@@ -90,6 +91,14 @@ fn files_changed_lately_are_asked_for_again_soon() {
     assert_eq!(attr_ttl(&emptied, now(3), ttl), YOUNG_TTL);
     assert_eq!(attr_ttl(&Attr { allocated: 0, ..emptied }, now(3), ttl), ttl);
     assert_eq!(attr_ttl(&attr(FileKind::Regular), now(3), Duration::ZERO), Duration::ZERO);
+}
+
+#[test]
+fn whose_rights_a_file_gives_is_asked_for_each_time() {
+    let now = Timespec { sec: 2_000_000, nsec: 0 };
+    let ttl = |mode, kind| attr_ttl(&Attr { mode, ..attr(kind) }, now, Duration::from_secs(60)).as_secs();
+    assert_eq!([0o755, 0o4755, 0o2755].map(|mode| ttl(mode, FileKind::Regular)), [60, 0, 0]);
+    assert_eq!(ttl(0o2755, FileKind::Directory), 60);
 }
 
 #[test]
@@ -279,6 +288,22 @@ async fn a_read_outlives_a_harmless_signal_and_lets_the_dead_go() {
     waits.answer(dead, Signals::Killable, endless, Report(sender), send);
     waits.interrupts.interrupt(3);
     assert_eq!(replies.recv_timeout(TIME), Ok(Err(libc::EINTR)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_dead_wrote_does_not_come_after_they_were_let_go() {
+    let (sender, replies) = mpsc::channel();
+    let (held, mut gone) = tokio::sync::oneshot::channel::<()>();
+    let waits = waits();
+    let write = Answer::<()>::pending(async move {
+        let _held = held;
+        std::future::pending().await
+    });
+    let dead = Caller { unique: 4, thread: u32::MAX };
+    waits.answer(dead, Signals::LetGo, write, Report(sender), |_, ()| {});
+    waits.interrupts.interrupt(4);
+    assert_eq!(replies.recv_timeout(TIME), Ok(Err(libc::EINTR)));
+    assert_eq!(gone.try_recv(), Err(tokio::sync::oneshot::error::TryRecvError::Closed));
 }
 
 #[tokio::test]
