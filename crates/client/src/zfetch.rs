@@ -40,6 +40,8 @@ const BEGINS: u64 = 512 << 10;
 /// Equal strides in a row before they are believed, and most ranges fetched ahead.
 const STRIDES_BELIEVED: u32 = 2;
 const STRIDES_AHEAD: u64 = 32;
+/// Windows at a stride, at most, before those of the next read.
+const STRIDE_WINDOWS: usize = 4 * STRIDES_AHEAD as usize;
 /// Files above this leave the ARC first when they are streamed, in bytes: the kernel caches them too.
 pub(crate) const STREAMED_MIN: u64 = 16 << 20;
 /// Files up to this many bytes that are read from their start are taken for one of many.
@@ -314,21 +316,28 @@ impl Stream {
         self.windows.iter().filter(covers).map(|w| w.landed.clone()).collect()
     }
 
-    /// Lets go of windows that the stream has passed, or that are too many.
+    /// Lets go of windows that the stream has passed, and of the oldest at a stride if there are too many: backward, none is
+    /// ever passed. Of a sequence's, which are bounded in bytes, the oldest are those that its reader wants next.
     fn let_go_passed(&mut self, slack: u64, let_go: &mut LetGo) {
-        while let Some(window) = self.windows.front() {
-            let passed = window.end + slack <= self.next && (self.hits > 0 || window.used);
-            if !passed && self.windows.len() < 4 * STRIDES_AHEAD as usize {
-                break;
+        let (next, sequence) = (self.next, self.hits > 0);
+        let passed = |window: &Window| window.end + slack <= next && (sequence || window.used);
+        let strided = !sequence && self.stride_hits >= STRIDES_BELIEVED;
+        let too_many = if strided { (self.windows.len() + 1).saturating_sub(STRIDE_WINDOWS) } else { 0 };
+        let mut oldest = 0;
+        self.windows.retain(|window| {
+            oldest += 1;
+            let stays = oldest > too_many && !passed(window);
+            if !stays {
+                let_go.add(window);
             }
-            self.windows.pop_front().into_iter().for_each(|window| let_go.add(window));
-        }
+            stays
+        });
     }
 
     pub fn let_go_all(&mut self) -> LetGo {
         self.ahead = 0;
         let mut let_go = LetGo::default();
-        self.windows.drain(..).for_each(|w| let_go.add(w));
+        self.windows.drain(..).for_each(|window| let_go.add(&window));
         let_go
     }
 }
@@ -339,14 +348,14 @@ impl LetGo {
         LetGo { used, unused, windows: Vec::new() }
     }
 
-    fn add(&mut self, window: Window) {
+    fn add(&mut self, window: &Window) {
         let bytes = window.end - window.start;
         match window.used {
             _ if window.landed.there.load(Ordering::Relaxed) => {}
             true => self.used += bytes,
             false => self.unused += bytes,
         }
-        self.windows.push(window.landed);
+        self.windows.push(window.landed.clone());
     }
 }
 
@@ -524,6 +533,56 @@ mod tests {
         assert!(!late.on_read(10 * MIB, MIB, l).fetch.is_empty());
         let off = Ahead::new(0);
         assert!((0..10).all(|at| late.on_read(at * MIB, MIB, limits(&off, 1 << 34)).fetch.is_empty()));
+    }
+
+    #[test]
+    fn many_small_windows_stay_until_they_are_read() {
+        let budget = Ahead::new(1 << 30);
+        let mut stream = Stream::default();
+        let mut most = 0;
+        for at in 0..1000 {
+            let l = Limits { unit: MIB, stripes: 100, ..limits(&budget, 1 << 34) };
+            let advice = stream.on_read(at * MIB, MIB, l);
+            assert_eq!(advice.let_go.unused, 0);
+            assert!(at == 0 || stream.windows.iter().any(|w| w.start <= at * MIB && w.end > at * MIB));
+            most = most.max(stream.windows.len());
+            stream.windows.iter().for_each(|window| window.landed.set());
+        }
+        assert!(most > STRIDE_WINDOWS, "only {most}");
+        assert!(
+            stream.windows.len() as u64 <= (stream.ahead - stream.next) / MIB + 3,
+            "what was read is gone"
+        );
+    }
+
+    #[test]
+    fn what_lies_far_ahead_keeps_nothing_that_was_passed() {
+        let budget = Ahead::new(64 * MIB);
+        let l = limits(&budget, 1 << 40);
+        let mut stream = Stream::default();
+        (0..8).for_each(|n| _ = stream.on_read(n << 30, MIB, l));
+        let ahead = stream.windows.iter().filter(|window| !window.used).count();
+        assert!(ahead >= 32, "at the stride");
+        for at in 1..500 {
+            stream.on_read((7 << 30) + at * MIB, MIB, l);
+            stream.windows.iter().for_each(|window| window.landed.set());
+        }
+        let passed = |w: &&Window| w.end + 4 * MIB < stream.next;
+        assert_eq!(stream.windows.iter().filter(passed).count(), 0);
+        assert!(stream.windows.iter().filter(|window| window.start >= 8 << 30).count() >= ahead);
+    }
+
+    #[test]
+    fn windows_at_a_stride_are_bounded() {
+        for sign in [1i64, -1] {
+            let budget = Ahead::new(64 * MIB);
+            let l = limits(&budget, 1 << 40);
+            let mut stream = Stream::default();
+            for n in 0..1000 {
+                stream.on_read(((1 << 39) + sign * n * (16 << 20)) as u64, MIB, l);
+                assert!(stream.windows.len() < STRIDE_WINDOWS + STRIDES_AHEAD as usize);
+            }
+        }
     }
 
     #[test]
