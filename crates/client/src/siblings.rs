@@ -9,6 +9,12 @@
 //!
 //! What waits to be read is bounded as streams are: by some times what was read of the directory, by how much of what
 //! was fetched ahead lately came to use, and by a part of the memory for all that is ahead ([`crate::ahead`]).
+//!
+//! A directory may be read all the time and still not be read through: of a spool only the new files are, and the old ones
+//! wait for nobody, in the place of what others would read. So time is cut into turns of [`IDLE`] for each directory. Where
+//! so little of what waits was read in a turn that the old part of it would take [`PATIENCE`] turns more, that part is
+//! given up, and less is fetched there from then on, until what is fetched comes to be read. A steady reader of all files
+//! is far from that, however slow: what it has read counts half after each turn, so no more waits than it reads in 32.
 
 use crate::ahead::Ahead;
 use crate::client::Client;
@@ -28,8 +34,13 @@ use tarn_pool::Caching;
 const BELIEVED: usize = 8;
 /// Larger files are streams of their own.
 const SIZE_MAX: u64 = 16 << 20;
-/// A directory of which no file was read whole for so long is forgotten.
+/// A directory of which no file was read whole for so long is forgotten. A file that waits for longer is old.
 const IDLE: Duration = Duration::from_secs(30);
+/// See above.
+const PATIENCE: u64 = 64;
+/// Each doubt of a directory leaves a sixteenth of what would be fetched there; so many at most.
+const DOUBT_SHIFT: u32 = 4;
+const DOUBTS: u32 = 3;
 /// Part of the memory for what is ahead of readers that such files may have.
 const PART: u64 = 2;
 /// Names asked for at a time.
@@ -48,11 +59,19 @@ struct File {
     record_size: u64,
 }
 
+/// A file that was fetched.
+#[derive(Clone, Copy)]
+struct Waiting {
+    bytes: u64,
+    since: Duration,
+}
+
 /// How a directory's files are read.
 #[derive(Default)]
 struct Dir {
-    /// Files that were read whole in this pass, and their bytes.
+    /// Files that were read whole in this pass.
     read: HashSet<Ino>,
+    /// Bytes of files that were read whole; half of those of earlier turns.
     bytes: u64,
     /// When the last of them was, and which one.
     last: Duration,
@@ -63,8 +82,12 @@ struct Dir {
     cursor: Option<u64>,
     listing: bool,
     /// Fetched, and not read yet; with their bytes, and those of all.
-    waiting: HashMap<Ino, u64>,
+    waiting: HashMap<Ino, Waiting>,
     waiting_bytes: u64,
+    /// When the turn began, and bytes of what waited that were read in it.
+    turn: Duration,
+    used: u64,
+    doubts: u32,
     /// Under way.
     fetches: u64,
 }
@@ -96,11 +119,12 @@ struct Bounds<'a> {
     /// Bytes of a segment, and fetches at once.
     unit: u64,
     fetches: u64,
+    now: Duration,
 }
 
 impl Dir {
-    fn unlisted() -> Dir {
-        Dir { cursor: Some(0), ..Dir::default() }
+    fn unlisted(now: Duration) -> Dir {
+        Dir { cursor: Some(0), turn: now, ..Dir::default() }
     }
 
     /// A file was read to its end; gives how many bytes of it had been fetched ahead.
@@ -115,14 +139,36 @@ impl Dir {
         self.last = now;
         self.latest = ino;
         self.listed.remove(&ino);
-        self.waits_no_more(ino)
+        let used = self.waits_no_more(ino);
+        self.used += used;
+        used
     }
 
     /// Gives the bytes that it had fetched.
     fn waits_no_more(&mut self, ino: Ino) -> u64 {
-        let bytes = self.waiting.remove(&ino).unwrap_or(0);
+        let bytes = self.waiting.remove(&ino).map_or(0, |file| file.bytes);
         self.waiting_bytes -= bytes;
         bytes
+    }
+
+    /// Ends the turn, if it is time; gives the bytes that wait for nobody any more.
+    fn end_turn(&mut self, now: Duration) -> u64 {
+        if now < self.turn + IDLE {
+            return 0;
+        }
+        self.turn = now;
+        self.bytes /= 2;
+        let used = std::mem::take(&mut self.used);
+        let old = |file: &Waiting| file.since + IDLE <= now;
+        let stale: u64 = self.waiting.values().filter(|file| old(file)).map(|file| file.bytes).sum();
+        if stale <= PATIENCE * used {
+            self.doubts = self.doubts.saturating_sub(u32::from(used > 0));
+            return 0;
+        }
+        self.waiting.retain(|_, file| !old(file));
+        self.waiting_bytes -= stale;
+        self.doubts = (self.doubts + 1).min(DOUBTS);
+        stale
     }
 
     /// What to do now, if `room` bytes more may wait.
@@ -135,7 +181,7 @@ impl Dir {
             self.listing = true;
             return Some(Work::List { cookie });
         }
-        let believed = bounds.ahead.of_come() * self.bytes;
+        let believed = (bounds.ahead.of_come() * self.bytes) >> (DOUBT_SHIFT * self.doubts);
         let mut room = room.min(believed.saturating_sub(self.waiting_bytes));
         let after = self.listed.range(self.latest..).chain(self.listed.range(..self.latest));
         let mut files = Vec::new();
@@ -153,7 +199,7 @@ impl Dir {
         }
         for (ino, file) in &files {
             self.listed.remove(ino);
-            self.waiting.insert(*ino, file.size);
+            self.waiting.insert(*ino, Waiting { bytes: file.size, since: bounds.now });
         }
         self.waiting_bytes += bytes;
         self.fetches += 1;
@@ -190,7 +236,8 @@ impl State {
         }
     }
 
-    /// Forgets directories that nobody reads any more; gives the bytes that were fetched for nobody.
+    /// Forgets directories that nobody reads any more, and what waits too long in others; gives the bytes that were fetched
+    /// for nobody.
     fn forget_idle(&mut self, now: Duration) -> u64 {
         let full = self.dirs.len() > DIRS;
         if !full && now < self.looked + IDLE / 8 {
@@ -201,9 +248,7 @@ impl State {
         let mut unused = 0;
         self.dirs.retain(|_, dir| {
             let stays = dir.last + IDLE > now && Some(dir.last) != oldest;
-            if !stays {
-                unused += dir.waiting_bytes;
-            }
+            unused += if stays { dir.end_turn(now) } else { dir.waiting_bytes };
             stays
         });
         self.waiting -= unused;
@@ -231,7 +276,8 @@ impl Siblings {
 impl Client {
     fn sibling_bounds(&self) -> Bounds<'_> {
         let fetches = ON_VDEV * self.records.stripes().max(1);
-        Bounds { ahead: &self.ahead, unit: self.records.segment_size(), fetches }
+        let now = self.options.clock.monotonic();
+        Bounds { ahead: &self.ahead, unit: self.records.segment_size(), fetches, now }
     }
 
     /// A handle is closed that was read as `stream` says: if that was all of a small file, others in its directory may
@@ -246,7 +292,8 @@ impl Client {
         let (gone, work) = {
             let mut state = self.siblings.state.lock();
             let unused = state.forget_idle(now);
-            let used = state.dirs.entry(parent).or_insert_with(Dir::unlisted).note(ino, size, now);
+            let dir = state.dirs.entry(parent).or_insert_with(|| Dir::unlisted(now));
+            let used = dir.note(ino, size, now);
             state.waiting -= used;
             (LetGo::of(used, unused), state.work(parent, self.sibling_bounds()))
         };
@@ -312,11 +359,11 @@ mod tests {
     const KIB: u64 = 1 << 10;
 
     fn bounds(ahead: &Ahead) -> Bounds<'_> {
-        Bounds { ahead, unit: 4096 * KIB, fetches: 4 }
+        Bounds { ahead, unit: 4096 * KIB, fetches: 4, now: Duration::ZERO }
     }
 
     fn dir(files: u64) -> Dir {
-        let mut dir = Dir::unlisted();
+        let mut dir = Dir::unlisted(Duration::ZERO);
         dir.cursor = None;
         dir.listed =
             (1..=files).map(|n| (Ino(n), File { size: 256 * KIB, record_size: 128 * KIB })).collect();
@@ -335,6 +382,69 @@ mod tests {
         let used = state.dirs.get_mut(&Ino(7)).unwrap().note(Ino(ino), 256 * KIB, Duration::ZERO);
         state.waiting -= used;
         state.work(Ino(7), bounds(ahead))
+    }
+
+    /// A file of the directory is read at a time, and what is fetched then comes at once; gives the bytes of what was
+    /// given up and of what was fetched.
+    fn read_at(state: &mut State, ino: u64, second: u64, ahead: &Ahead) -> (u64, u64) {
+        let now = Duration::from_secs(second);
+        let bounds = Bounds { now, ..bounds(ahead) };
+        let gone = state.forget_idle(now);
+        let used = state.dirs.get_mut(&Ino(7)).unwrap().note(Ino(ino), 256 * KIB, now);
+        state.waiting -= used;
+        let mut fetched = 0;
+        loop {
+            let work = state.work(Ino(7), bounds);
+            let bytes = work.iter().map(|work| match work {
+                Work::Fetch { bytes, .. } => *bytes,
+                Work::List { .. } => 0,
+            });
+            let bytes: u64 = bytes.sum();
+            if bytes == 0 {
+                return (gone, fetched);
+            }
+            fetched += bytes;
+            ahead.end(bytes);
+            state.dirs.get_mut(&Ino(7)).unwrap().fetches = 0;
+        }
+    }
+
+    #[test]
+    fn old_files_of_a_busy_directory_wait_no_longer_than_they_may() {
+        let ahead = Ahead::new(64 << 20);
+        let mut state = State { dirs: HashMap::from([(Ino(7), dir(10_000))]), ..State::default() };
+        // New files are read, again and again, and none of those that were there.
+        let (mut gone, mut fetched) = (0, 0);
+        for n in 0..1800 {
+            let (unread, bytes) = read_at(&mut state, 20_000 + n, n * 2, &ahead);
+            gone += unread;
+            fetched += bytes;
+        }
+        assert!(fetched >= 32 << 20, "{fetched}: all that may wait, at first");
+        assert_eq!(gone + state.waiting, fetched, "what nobody reads is told to be unread");
+        assert_eq!(state.waiting, state.dirs[&Ino(7)].waiting_bytes);
+        assert!(state.waiting < 1 << 20, "{}", state.waiting);
+        assert!(fetched < 80 << 20, "{fetched}: less and less is fetched there");
+        // Somebody reads the others after all.
+        let mut unread = state.dirs[&Ino(7)].listed.keys().map(|ino| ino.0).collect::<Vec<_>>().into_iter();
+        for (n, ino) in unread.by_ref().take(4000).enumerate() {
+            read_at(&mut state, ino, 3600 + n as u64 / 20, &ahead);
+        }
+        assert_eq!(state.dirs[&Ino(7)].doubts, 0);
+        assert_eq!(state.waiting, 32 << 20);
+    }
+
+    #[test]
+    fn what_a_steady_reader_will_read_waits_however_slow_it_is() {
+        let ahead = Ahead::new(16 << 30);
+        for pause in [1, 5, 29] {
+            let mut state = State { dirs: HashMap::from([(Ino(7), dir(3000))]), ..State::default() };
+            let (gone, fetched) = (1..=3000).fold((0, 0), |(gone, fetched), n| {
+                let (unread, bytes) = read_at(&mut state, n, n * pause, &ahead);
+                (gone + unread, fetched + bytes)
+            });
+            assert_eq!((gone, fetched), (0, 2992 * 256 * KIB), "a file every {pause} s");
+        }
     }
 
     #[test]
