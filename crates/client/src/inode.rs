@@ -21,6 +21,7 @@
 //! arrive after the shape was changed. `state` is a short lock, never held over anything that waits.
 
 use crate::buffer::SharedBuf;
+use crate::open::Readers;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,7 @@ pub(crate) struct Inode {
     pub order: Arc<RwLock<()>>,
     /// Told whenever a flight ends or an exclusive change is done.
     pub changed: Notify,
+    pub readers: Readers,
     pub state: Mutex<State>,
 }
 
@@ -137,6 +139,7 @@ impl Inode {
             ino,
             order: Arc::new(RwLock::new(())),
             changed: Notify::new(),
+            readers: Readers::default(),
             state: Mutex::new(State {
                 loaded: false,
                 kind: FileKind::Regular,

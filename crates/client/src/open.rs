@@ -5,8 +5,8 @@ use crate::table::Pinned;
 use crate::zfetch::Stream;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use tarn_base::posix::{Attr, Cred, FileKind, NewNode, SetAttr};
 use tarn_base::{Answer, FsError, Ino};
 
@@ -36,6 +36,27 @@ pub(crate) struct OpenFile {
     pub failures_seen: AtomicU64,
 }
 
+/// The handles that read one file.
+#[derive(Default)]
+pub(crate) struct Readers(Mutex<Vec<Weak<OpenFile>>>);
+
+impl Readers {
+    fn add(&self, file: &Arc<OpenFile>) {
+        self.0.lock().push(Arc::downgrade(file));
+    }
+
+    pub fn remove(&self, file: &OpenFile) {
+        self.0.lock().retain(|reader| !std::ptr::eq(reader.as_ptr(), file));
+    }
+
+    /// All but this one.
+    pub fn others(&self, file: &OpenFile) -> Vec<Arc<OpenFile>> {
+        let readers = self.0.lock();
+        let others = readers.iter().filter(|reader| !std::ptr::eq(reader.as_ptr(), file));
+        others.filter_map(Weak::upgrade).collect()
+    }
+}
+
 const SHARDS: usize = 16;
 
 #[derive(Default)]
@@ -55,7 +76,11 @@ impl Handles {
 
     fn add(&self, file: OpenFile) -> Handle {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);
-        self.shard(handle).write().insert(handle.0, Arc::new(file));
+        let file = Arc::new(file);
+        if file.mode.read {
+            file.inode.readers.add(&file);
+        }
+        self.shard(handle).write().insert(handle.0, file);
         handle
     }
 
@@ -207,11 +232,8 @@ impl Client {
     pub fn close(self: &Arc<Self>, handle: Handle) {
         let Some(file) = self.handles.remove(handle) else { return };
         let inode = &file.inode;
-        {
-            let mut stream = file.stream.lock();
-            self.note_whole(inode, &stream);
-            self.end_stream(&mut stream);
-        }
+        self.note_whole(inode, &file.stream.lock());
+        self.end_stream(&file);
         let (last, unlinked) = {
             let mut state = inode.state.lock();
             state.opens -= 1;

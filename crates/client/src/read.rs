@@ -185,7 +185,7 @@ impl Client {
             let advice = stream.on_read(span.offset, span.end - span.offset, limits);
             (advice, stream.on_the_way(span.offset, span.end))
         };
-        self.let_go(advice.let_go);
+        self.pass(file, advice.let_go);
         let OpenMode { direct, .. } = file.mode;
         let caching = if direct { Caching::Stream } else { advice.caching };
         for fetch in advice.fetch {

@@ -176,7 +176,7 @@ impl Client {
         }
         let limits = self.limits(inode);
         let (wanted, gone) = self.scattered.note(inode.ino, offset, waits, limits);
-        gone.into_iter().for_each(|gone| self.let_go(gone));
+        gone.iter().for_each(|gone| self.let_go(gone));
         let record_size = inode.state.lock().record_size;
         for segment in wanted {
             let (client, inode, unit) = (self.clone(), inode.clone(), limits.unit);

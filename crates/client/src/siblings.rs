@@ -297,7 +297,7 @@ impl Client {
             state.waiting -= used;
             (LetGo::of(used, unused), state.work(parent, self.sibling_bounds()))
         };
-        self.let_go(gone);
+        self.let_go(&gone);
         self.begin(parent, work, stream.reader.as_ref());
     }
 

@@ -14,6 +14,9 @@
 //! length. A file smaller than a segment is fetched whole by the first read at its start.
 //!
 //! A read that falls into a window on its way waits for the window rather than asking the bucket again.
+//!
+//! What a large file's stream has passed, memory forgets at once, unless another stream of the file has a window over it:
+//! that one may have been told that it is there, and will not fetch it. So it takes it over, and lets it go with its window.
 
 use crate::ahead::{Ahead, Counted};
 use crate::client::Client;
@@ -76,6 +79,22 @@ struct Window {
     end: u64,
     used: bool,
     landed: Arc<Landed>,
+    /// What other streams of the file let go, and this one has before it.
+    taken_over: Vec<Gone>,
+}
+
+/// A range that was fetched for a stream and let go.
+struct Gone {
+    start: u64,
+    end: u64,
+    landed: Arc<Landed>,
+}
+
+impl Gone {
+    /// What memory need not have any more.
+    fn streamed(&self) -> &[BlockPtr] {
+        self.landed.streamed.get().map_or(&[], Vec::as_slice)
+    }
 }
 
 /// Told when a window's fetch has ended, however it did.
@@ -135,7 +154,7 @@ pub(crate) struct LetGo {
     /// Bytes of them that were read, in part at least, and that were not.
     pub used: u64,
     pub unused: u64,
-    windows: Vec<Arc<Landed>>,
+    windows: Vec<Gone>,
 }
 
 /// A range to fetch, in bytes, with what to tell when it is there.
@@ -221,6 +240,7 @@ impl Stream {
                 end,
                 used: start < to && from < end,
                 landed: landed.clone(),
+                taken_over: Vec::new(),
             });
             (start, end, landed)
         });
@@ -324,7 +344,7 @@ impl Stream {
         let strided = !sequence && self.stride_hits >= STRIDES_BELIEVED;
         let too_many = if strided { (self.windows.len() + 1).saturating_sub(STRIDE_WINDOWS) } else { 0 };
         let mut oldest = 0;
-        self.windows.retain(|window| {
+        self.windows.retain_mut(|window| {
             oldest += 1;
             let stays = oldest > too_many && !passed(window);
             if !stays {
@@ -337,8 +357,19 @@ impl Stream {
     pub fn let_go_all(&mut self) -> LetGo {
         self.ahead = 0;
         let mut let_go = LetGo::default();
-        self.windows.drain(..).for_each(|window| let_go.add(&window));
+        self.windows.drain(..).for_each(|mut window| let_go.add(&mut window));
         let_go
+    }
+
+    /// Takes over what another stream of the file has let go, and this one has a window over.
+    fn take_over(&mut self, gone: &mut Vec<Gone>) {
+        for taken in std::mem::take(gone) {
+            let covers = |window: &&mut Window| window.start < taken.end && taken.start < window.end;
+            match self.windows.iter_mut().rev().find(covers) {
+                Some(last) => last.taken_over.push(taken),
+                None => gone.push(taken),
+            }
+        }
     }
 }
 
@@ -348,34 +379,50 @@ impl LetGo {
         LetGo { used, unused, windows: Vec::new() }
     }
 
-    fn add(&mut self, window: &Window) {
+    fn add(&mut self, window: &mut Window) {
         let bytes = window.end - window.start;
         match window.used {
             _ if window.landed.there.load(Ordering::Relaxed) => {}
             true => self.used += bytes,
             false => self.unused += bytes,
         }
-        self.windows.push(window.landed.clone());
+        self.windows.append(&mut window.taken_over);
+        self.windows.push(Gone { start: window.start, end: window.end, landed: window.landed.clone() });
     }
 }
 
 impl Client {
-    /// A stream has let windows go: counts them, and lets memory forget what nobody will ask for again.
-    pub(crate) fn let_go(&self, gone: LetGo) {
+    /// Counts what was let go.
+    pub(crate) fn let_go(&self, gone: &LetGo) {
         add(&self.stats.prefetch_used_bytes, gone.used);
         add(&self.stats.prefetch_unused_bytes, gone.unused);
         self.ahead.let_go(gone.used, gone.unused);
-        for window in gone.windows {
-            if let Some(ptrs) = window.streamed.get() {
-                self.records.passed(ptrs);
-            }
+    }
+
+    /// The handle's stream, which is not locked now, has let windows go: counts them, and lets memory forget what nobody will
+    /// ask for again.
+    pub(crate) fn pass(&self, file: &OpenFile, gone: LetGo) {
+        self.let_go(&gone);
+        let mut gone = gone.windows;
+        gone.retain(|gone| !gone.streamed().is_empty());
+        if gone.is_empty() {
+            return;
         }
+        for other in file.inode.readers.others(file) {
+            other.stream.lock().take_over(&mut gone);
+        }
+        gone.iter().for_each(|gone| self.records.passed(gone.streamed()));
     }
 
     /// The handle is closed: what it had fetched is used or not.
-    pub(crate) fn end_stream(&self, stream: &mut Stream) {
-        self.ahead.leave(&mut stream.counted);
-        self.let_go(stream.let_go_all());
+    pub(crate) fn end_stream(&self, file: &OpenFile) {
+        file.inode.readers.remove(file);
+        let gone = {
+            let mut stream = file.stream.lock();
+            self.ahead.leave(&mut stream.counted);
+            stream.let_go_all()
+        };
+        self.pass(file, gone);
     }
 
     /// Fetches a window in the background, unless memory has it all.

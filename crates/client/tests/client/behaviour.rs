@@ -175,6 +175,40 @@ async fn a_cold_stream_hides_latency() {
     assert!(stats.prefetch_unused_bytes == 0, "{stats:?}");
 }
 
+/// Two readers of one file around the kernel's cache, one some segments behind the other.
+#[tokio::test(start_paused = true)]
+async fn a_stream_leaves_in_memory_what_another_of_the_file_has_before_it() {
+    let behaviour = Behaviour { read_us: (1000, 2000), write_us: (1000, 2000), cache: 4096, ..large() };
+    let mut world = World::with(5, 128 << 10, behaviour, |options| options.prefetch_max = 128 << 20);
+    *world.mds.pending.lock() = 0.0;
+    let (_, handle) = world.create("shared").await;
+    let (size, chunk) = (256 * MIB, MIB);
+    for at in (0..size).step_by(chunk) {
+        world.write(handle, at as u64, &pattern(5, at as u64, chunk)).await.unwrap();
+    }
+    world.client.shutdown(|_| {}).await.unwrap();
+    world.remount();
+    let (ino, _) = world.open("shared").await;
+    let direct = OpenMode { read: true, direct: true, ..OpenMode::default() };
+    let (first, _, _) = world.client.open(ino, direct).wait().await.unwrap();
+    let (second, _, _) = world.client.open(ino, direct).wait().await.unwrap();
+    let behind = 14;
+    for n in 0..size / chunk + behind {
+        for (handle, n) in [(first, Some(n)), (second, n.checked_sub(behind))] {
+            let Some(at) = n.map(|n| n * chunk).filter(|at| *at < size) else { continue };
+            assert!(world.read(handle, at as u64, chunk).await == pattern(5, at as u64, chunk), "{at}");
+            // What is on its way arrives: this store would be asked twice.
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+    let (gets, segments) = (world.store.gets.load(Ordering::Relaxed), (size / (4 * MIB)) as u64);
+    assert!(gets <= segments + 8, "{gets} gets for {segments} segments");
+    world.client.close(first);
+    world.client.close(second);
+    let left = world.store.cached_bytes();
+    assert!(left <= 8 * MIB, "{left} bytes that both have passed are still in memory");
+}
+
 /// A training set: whole files of a directory in an order that nobody can foretell, each once in a pass.
 #[tokio::test(start_paused = true)]
 async fn shuffled_files_are_there_before_they_are_opened() {

@@ -95,6 +95,11 @@ impl Store {
         self.inner.lock().cache.clear();
     }
 
+    /// Bytes of records that memory has.
+    pub fn cached_bytes(&self) -> usize {
+        self.inner.lock().cache.values().map(Bytes::len).sum()
+    }
+
     /// Bytes of records that are stored.
     pub fn stored(&self) -> u64 {
         self.inner.lock().stored
