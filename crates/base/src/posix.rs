@@ -155,6 +155,17 @@ pub enum SetTime {
     To(Timespec),
 }
 
+/// What becomes of the change time when attributes are set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetCtime {
+    /// It is now, if anything is set.
+    #[default]
+    Now,
+    To(Timespec),
+    /// It stays what it is then: an access time that a client tells on behalf of reads is no change of the file.
+    Leave,
+}
+
 /// The attributes that one call changes; `None` leaves one alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAttr {
@@ -164,7 +175,7 @@ pub struct SetAttr {
     pub size: Option<u64>,
     pub atime: Option<SetTime>,
     pub mtime: Option<SetTime>,
-    pub ctime: Option<Timespec>,
+    pub ctime: SetCtime,
     /// Drop setuid (and setgid where the group may execute), as a write or a truncation by an unprivileged
     /// user does.
     pub kill_privileges: bool,

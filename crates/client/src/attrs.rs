@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::inode::Overlay;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tarn_base::posix::{Attr, DirEntry, FileKind, NameEntry, SetAttr, SetTime};
+use tarn_base::posix::{Attr, DirEntry, FileKind, NameEntry, SetAttr, SetCtime, SetTime};
 use tarn_base::{Answer, FsError, Ino, Timespec};
 
 impl Client {
@@ -187,9 +187,8 @@ impl Client {
         inode: &Arc<crate::inode::Inode>,
         atime: Timespec,
     ) -> Result<(), FsError> {
-        let attr = self.mds.getattr(inode.ino).wait().await?;
         // Reading a file is no change of it.
-        let set = SetAttr { atime: Some(SetTime::To(atime)), ctime: Some(attr.ctime), ..SetAttr::default() };
+        let set = SetAttr { atime: Some(SetTime::To(atime)), ctime: SetCtime::Leave, ..SetAttr::default() };
         self.mds.setattr(inode.ino, set).wait().await?;
         let mut state = inode.state.lock();
         state.seen_atime = state.seen_atime.max(atime);

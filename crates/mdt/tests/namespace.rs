@@ -4,8 +4,8 @@ mod world;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tarn_base::posix::{FileKind, NewNode, RenameMode, SetAttr, XattrMode};
-use tarn_base::{FsError, Ino};
+use tarn_base::posix::{FileKind, NewNode, RenameMode, SetAttr, SetCtime, SetTime, XattrMode};
+use tarn_base::{FsError, Ino, Timespec};
 use world::{ROOT, World, now};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -406,6 +406,24 @@ async fn attributes_and_acls_follow_each_other() {
         let name: &[u8] = if mode == XattrMode::Create { ACCESS } else { b"user.x" };
         assert_eq!(w.mdt.setxattr(file.ino, name, &acl(6, 5, 4), mode).wait().await, Err(error));
     }
+    w.assert_clean().await;
+}
+
+/// The change time is now, what the caller says, or stays what it is at that moment.
+#[tokio::test]
+async fn an_access_time_may_be_set_without_a_change() {
+    let w = World::new().await;
+    let file = w.file(Ino::ROOT, "file").await;
+    let at = |sec| Timespec { sec, nsec: 5 };
+    let set = async |set| w.mdt.setattr(file, set).wait().await.expect("setattr");
+    let atime = SetAttr { atime: Some(SetTime::To(at(7))), ..SetAttr::default() };
+    let to = set(SetAttr { ctime: SetCtime::To(at(9)), ..atime }).await;
+    assert_eq!((to.atime, to.ctime), (at(7), at(9)));
+    assert_eq!(set(SetAttr::default()).await.ctime, at(9));
+    let chmod = set(SetAttr { mode: Some(0o600), ..SetAttr::default() }).await;
+    assert!(chmod.ctime > at(9));
+    let left = set(SetAttr { ctime: SetCtime::Leave, atime: Some(SetTime::To(at(8))), ..atime }).await;
+    assert_eq!((left.atime, left.ctime), (at(8), chmod.ctime));
     w.assert_clean().await;
 }
 

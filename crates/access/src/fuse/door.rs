@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tarn_base::job::{self, Errand};
-use tarn_base::posix::{Attr, FileKind, NewNode, SetAttr, mode};
+use tarn_base::posix::{Attr, FileKind, NewNode, SetAttr, SetCtime, mode};
 use tarn_base::{Answer, Clock, FsError, Ino, SystemClock};
 use tarn_client::{Client, Handle, OpenMode};
 
@@ -210,7 +210,7 @@ impl Filesystem for Door {
             size,
             atime: atime.map(set_time),
             mtime: mtime.map(set_time),
-            ctime: ctime.map(tarn_base::Timespec::from_system),
+            ctime: ctime.map_or(SetCtime::Now, |time| SetCtime::To(tarn_base::Timespec::from_system(time))),
             kill_privileges: kill_suidgid,
         };
         let handle = handle.map(|handle| Handle(handle.0));

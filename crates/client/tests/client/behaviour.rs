@@ -412,6 +412,29 @@ async fn access_times_move_as_relatime_says_and_leave_the_change_time() {
     assert_eq!((sent.atime, sent.ctime), (read.atime, before.ctime));
 }
 
+/// A file that was read is closed, and while that is told its mode is changed.
+#[tokio::test(start_paused = true)]
+async fn an_access_time_that_is_told_late_takes_no_change_time_back() {
+    for pause in 0..12 {
+        let world = World::new(pause, 4096, Behaviour::default());
+        *world.mds.pending.lock() = 1.0;
+        let (ino, handle) = world.create("f").await;
+        world.write(handle, 0, b"content").await.unwrap();
+        world.client.fsync(ino, false).wait().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        world.read(handle, 0, 10).await;
+        let read = world.client.getattr(ino).wait().await.unwrap();
+        world.client.close(handle);
+        tokio::time::sleep(Duration::from_micros(pause * 500)).await;
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let changed = world.client.setattr(ROOT, ino, set, None).wait().await.unwrap();
+        assert!(changed.ctime > read.ctime);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let after = world.client.getattr(ino).wait().await.unwrap();
+        assert_eq!((after.atime, after.ctime), (read.atime, changed.ctime), "after {pause}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn stats_serialise() {
     let world = World::new(14, 4096, Behaviour::default());

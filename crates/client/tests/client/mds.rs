@@ -232,7 +232,11 @@ impl Node {
         attr.gid = set.gid.unwrap_or(attr.gid);
         attr.atime = set.atime.map_or(attr.atime, time);
         attr.mtime = set.mtime.map_or(attr.mtime, time);
-        attr.ctime = set.ctime.unwrap_or(now);
+        attr.ctime = match set.ctime {
+            SetCtime::Now => now,
+            SetCtime::To(ctime) => ctime,
+            SetCtime::Leave => attr.ctime,
+        };
         if set.kill_privileges {
             attr.mode &= !mode::SETUID;
         }

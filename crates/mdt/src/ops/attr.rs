@@ -5,7 +5,7 @@ use crate::phys::{InodePhys, inode_flag};
 use crate::tx::Tx;
 use crate::{Mdt, Outcome, Stop, key};
 use std::sync::Arc;
-use tarn_base::posix::{Attr, FileKind, SetAttr, SetTime, StatFs, mode};
+use tarn_base::posix::{Attr, FileKind, SetAttr, SetCtime, SetTime, StatFs, mode};
 use tarn_base::{Answer, Ino, Timespec};
 
 impl Mdt {
@@ -56,12 +56,11 @@ pub(super) fn set_attributes(tx: &mut Tx, ino: Ino, inode: &mut InodePhys, set: 
     if let Some(mtime) = set.mtime {
         inode.mtime = time(mtime, tx.now);
     }
-    let only_atime = SetAttr { atime: set.atime, ctime: set.ctime, ..SetAttr::default() } == *set;
     inode.ctime = match set.ctime {
-        Some(ctime) => ctime,
-        // An access time that a client sends on behalf of reads comes with the change time it found.
-        None if only_atime && set.atime.is_none() => inode.ctime,
-        None => tx.now,
+        SetCtime::Leave => inode.ctime,
+        SetCtime::To(ctime) => ctime,
+        SetCtime::Now if *set == SetAttr::default() => inode.ctime,
+        SetCtime::Now => tx.now,
     };
     Ok(())
 }

@@ -59,7 +59,7 @@ pub trait Dial: Send + Sync + 'static {
 }
 
 /// The oldest and the newest version of the protocol that this code speaks.
-pub const VERSIONS: (u16, u16) = (2, 2);
+pub const VERSIONS: (u16, u16) = (3, 3);
 
 /// Each end says something so often.
 pub const PING_EVERY: Duration = Duration::from_secs(2);
