@@ -3,11 +3,12 @@
 //! records wait in the ARC, first to leave it.
 //!
 //! A guess has a price, so it is checked: as long as less than a part of what was fetched on a guess was wanted
-//! afterwards, it takes more evidence to guess again.
+//! afterwards, it takes more evidence to guess again. Segments that are too long to be fetched whole (`segment_size` may be
+//! 64 MiB) are left alone.
 
 use crate::read::{Form, unpack};
 use crate::segment::{SegmentTrailer, segment_key};
-use crate::vdev::get_whole;
+use crate::vdev::{Whole, fetch_whole};
 use crate::{Caching, Pool};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -44,8 +45,13 @@ struct State {
 }
 
 enum Seen {
-    Missed { times: u32, last: u64 },
+    Missed {
+        times: u32,
+        last: u64,
+    },
     Coming(watch::Receiver<()>),
+    /// It is too long to be fetched whole, as was found out at that time.
+    Long(u64),
 }
 
 /// How to fetch a small record.
@@ -66,7 +72,10 @@ struct Fetching {
 
 impl Drop for Fetching {
     fn drop(&mut self) {
-        self.neighbours.state.lock().segments.remove(&self.segment);
+        let mut state = self.neighbours.state.lock();
+        if let Some(Seen::Coming(_)) = state.segments.get(&self.segment) {
+            state.segments.remove(&self.segment);
+        }
     }
 }
 
@@ -77,13 +86,14 @@ impl Neighbours {
         state.misses += 1;
         let now = state.misses;
         if now.is_multiple_of(RECENT) {
-            state
-                .segments
-                .retain(|_, seen| !matches!(seen, Seen::Missed { last, .. } if *last + RECENT < now));
+            state.segments.retain(|_, seen| {
+                !matches!(seen, Seen::Missed { last, .. } | Seen::Long(last) if *last + RECENT < now)
+            });
         }
         let needed = state.evidence(used);
         let times = match state.segments.get(&segment) {
             Some(Seen::Coming(done)) => return Turn::Wait(done.clone()),
+            Some(Seen::Long(_)) => return Turn::Alone,
             Some(Seen::Missed { times, last }) if last + RECENT >= now => times + 1,
             _ => 1,
         };
@@ -98,6 +108,12 @@ impl Neighbours {
 
     fn fetched(&self, bytes: u64) {
         self.state.lock().fetched += bytes;
+    }
+
+    fn too_long(&self, segment: SegmentId) {
+        let mut state = self.state.lock();
+        let now = state.misses;
+        state.segments.insert(segment, Seen::Long(now));
     }
 }
 
@@ -142,9 +158,14 @@ impl Pool {
         let none = || vec![None; members.len()];
         let Ok(vdev) = self.vdev(segment.grant.vdev) else { return none() };
         let key = segment_key(segment);
-        let get = || get_whole(&*vdev.bucket, &key);
-        let Ok((body, _room)) = vdev.reading_in(&self.reading, self.segment_size(), get).await else {
-            return none();
+        let get = || fetch_whole(&*vdev.bucket, &key);
+        let (body, _room) = match vdev.reading_in(&self.reading, self.segment_size(), get).await {
+            Ok((Whole::All(body), room)) => (body, room),
+            Ok((Whole::Longer(_), _)) => {
+                self.neighbours.too_long(segment);
+                return none();
+            }
+            Err(_) => return none(),
         };
         self.neighbours.fetched(body.len() as u64);
         let (pool, wanted) = (self.clone(), members.to_vec());
@@ -214,6 +235,19 @@ mod tests {
         drop(fetching);
         assert!(coming.has_changed().is_err());
         assert!(matches!(neighbours.turn(segment(1), 0), Turn::Alone));
+    }
+
+    #[test]
+    fn a_segment_that_is_too_long_is_left_alone_for_a_while() {
+        let neighbours = Arc::new(Neighbours::default());
+        assert!(matches!(neighbours.turn(segment(1), 0), Turn::Alone));
+        let Turn::Whole(fetching) = neighbours.turn(segment(1), 0) else { panic!() };
+        neighbours.too_long(segment(1));
+        drop(fetching);
+        (0..RECENT).for_each(|_| assert!(matches!(neighbours.turn(segment(1), 0), Turn::Alone)));
+        (0..2 * RECENT as u32).for_each(|other| drop(neighbours.turn(segment(10 + other), 0)));
+        assert!(neighbours.state.lock().segments.len() <= 2 * RECENT as usize);
+        assert!(!neighbours.state.lock().segments.contains_key(&segment(1)));
     }
 
     #[test]

@@ -27,8 +27,15 @@ use tarn_bucket::{Bucket, ObjectInfo};
 /// Small objects are fetched whole in one request when they are no longer than this, in bytes.
 const WHOLE: u64 = 1 << 20;
 /// Labels, epochs and the like are never longer, in bytes: what a bucket has in their place is not read into memory
-/// whatever its size.
+/// whatever its size. Nor does a client's server send more at once.
 const WHOLE_MAX: u64 = 64 << 20;
+
+/// An object that was asked for whole.
+pub(crate) enum Whole {
+    All(Bytes),
+    /// It has so many bytes, more than [`WHOLE_MAX`].
+    Longer(u64),
+}
 
 /// How a vdev does, in zpool's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -167,14 +174,14 @@ impl Vdev {
 
     /// A read of what may be much: `bytes` are taken out of `reading` while it is under way, and given with the body.
     /// A call that waits for a bucket that fails takes none of it.
-    pub async fn reading_in<F>(
+    pub async fn reading_in<T, F>(
         &self,
         reading: &Reading,
         bytes: u64,
         make: impl Fn() -> F,
-    ) -> tarn_bucket::Result<(Bytes, Room)>
+    ) -> tarn_bucket::Result<(T, Room)>
     where
-        F: Future<Output = tarn_bucket::Result<Bytes>>,
+        F: Future<Output = tarn_bucket::Result<T>>,
     {
         let attempt = || async {
             let room = reading.room(bytes).await;
@@ -210,9 +217,9 @@ impl Vdev {
         self.reading(false, || self.bucket.list(prefix)).await
     }
 
-    /// The whole object.
+    /// The whole object. That it is too long is no failure of the vdev.
     pub async fn get_whole(&self, key: &str) -> tarn_bucket::Result<Bytes> {
-        self.reading(false, || get_whole(&*self.bucket, key)).await
+        expected(&*self.bucket, key, self.reading(false, || fetch_whole(&*self.bucket, key)).await?)
     }
 
     /// As [`Vdev::get`], for who has another copy to turn to.
@@ -295,16 +302,29 @@ impl Vdev {
 }
 
 /// The whole object, in one request where it is small.
-pub(crate) async fn get_whole(bucket: &dyn Bucket, key: &str) -> tarn_bucket::Result<Bytes> {
+pub(crate) async fn fetch_whole(bucket: &dyn Bucket, key: &str) -> tarn_bucket::Result<Whole> {
     let (tail, size) = bucket.get_tail(key, WHOLE).await?;
     if tail.len() as u64 == size {
-        return Ok(tail);
+        return Ok(Whole::All(tail));
     }
     if size > WHOLE_MAX {
-        return Err(tarn_bucket::Error::Config(format!(
+        return Ok(Whole::Longer(size));
+    }
+    bucket.get(key, 0..size).await.map(Whole::All)
+}
+
+/// The whole object, which is one of those that are short.
+pub(crate) async fn get_whole(bucket: &dyn Bucket, key: &str) -> tarn_bucket::Result<Bytes> {
+    expected(bucket, key, fetch_whole(bucket, key).await?)
+}
+
+/// What was fetched, where an object that is too long is none of Tarn's.
+fn expected(bucket: &dyn Bucket, key: &str, found: Whole) -> tarn_bucket::Result<Bytes> {
+    match found {
+        Whole::All(body) => Ok(body),
+        Whole::Longer(size) => Err(tarn_bucket::Error::Config(format!(
             "{}: {key} has {size} bytes and is nothing of Tarn's: move it away",
             bucket.url()
-        )));
+        ))),
     }
-    bucket.get(key, 0..size).await
 }

@@ -124,6 +124,25 @@ async fn small_records_of_one_segment_bring_their_neighbours() {
     }
 }
 
+#[tokio::test]
+async fn a_segment_that_is_too_long_to_be_fetched_whole_is_no_failure() {
+    let urls = memory(1);
+    let pool = create(&urls).await;
+    pool.set_property("segment_size", "64M").await.unwrap();
+    let record = data(128 << 10, 1, false);
+    let records = vec![record.clone(); 512];
+    let id = segment(VdevId(0), 1, 0);
+    let ptrs = write(&pool, id, &records, Compression::Off, ChecksumKind::Xxh3).await.unwrap();
+    let before = gets(&pool, 0);
+    for ptr in &ptrs[..8] {
+        assert_eq!(pool.read(&[*ptr], Caching::Together).await.unwrap()[0], record);
+    }
+    let vdev = &pool.status().vdevs[0];
+    assert_eq!((vdev.state, vdev.read_errors), (crate::VdevState::Online, 0));
+    // One more, for the guess.
+    assert_eq!(gets(&pool, 0) - before, 9);
+}
+
 /// Reads every record and the directory of a segment that was changed: right bytes or an error, never wrong ones.
 async fn never_wrong(pool: &Arc<Pool>, ptrs: &[BlockPtr], records: &[Bytes]) -> usize {
     let mut failures = 0;
