@@ -106,6 +106,26 @@ pub(crate) async fn unpack_here(ptr: &BlockPtr, stored: Bytes, form: Form) -> Op
     crate::offload(move || unpack(&ptr, stored, form)).await.ok().flatten()
 }
 
+/// Cuts records out of what was fetched of their segment, from `start` on, and unpacks them; off the threads that do I/O
+/// where it takes long.
+async fn unpack_run(body: Bytes, start: u32, members: &[BlockPtr], form: Form) -> Vec<Option<Bytes>> {
+    let cost: u64 = members.iter().map(|ptr| cost_us(ptr, form)).sum();
+    let cut = move |ptr: &BlockPtr| {
+        let (from, to) = ((ptr.offset - start) as usize, (ptr.end() - start) as usize);
+        unpack(ptr, (to <= body.len()).then(|| body.slice(from..to))?, form)
+    };
+    if cost <= INLINE_US {
+        return members.iter().map(cut).collect();
+    }
+    let (members, count) = (members.to_vec(), members.len());
+    crate::offload(move || members.iter().map(cut).collect()).await.unwrap_or_else(|_| vec![None; count])
+}
+
+/// Bytes of memory that a record takes when it was unpacked, beside those of what was fetched.
+fn unpacked_len(ptr: &BlockPtr) -> u64 {
+    if ptr.compression == Compression::Off { 0 } else { u64::from(ptr.logical) }
+}
+
 /// The bytes of a segment in which records lie that are in the order of their offsets.
 pub(crate) fn run_range(members: &[BlockPtr]) -> Range<u32> {
     let start = members.first().map_or(0, |ptr| ptr.offset);
@@ -286,10 +306,8 @@ impl Pool {
         };
         let key = segment_key(segment);
         let wanted = u64::from(range.start)..u64::from(range.end);
-        // Until the last of it is in the ARC, or with the reader.
-        let unpacked =
-            |ptr: &BlockPtr| if ptr.compression == Compression::Off { 0 } else { u64::from(ptr.logical) };
-        let room = wanted.end - wanted.start + members.iter().map(unpacked).sum::<u64>();
+        let unpacked: u64 = members.iter().map(unpacked_len).sum();
+        let room = wanted.end - wanted.start + unpacked;
         // All of its records: what is left is the directory.
         let most = wanted.start == 0 && wanted.end >= (self.segment_size() / 16 * 15).max(WHOLE_MIN);
         let get = || async {
@@ -299,7 +317,7 @@ impl Pool {
             }
         };
         let mut fetched = None;
-        let (body, _room) = match self.carried_part(segment, &wanted) {
+        let (body, room) = match self.carried_part(segment, &wanted) {
             Some(body) => (body, None),
             None => match vdev.reading_in(&self.reading, room, get).await {
                 Ok((body, room)) => {
@@ -309,27 +327,15 @@ impl Pool {
                 Err(error) => return fail(self.fetch_failed(&vdev, segment, error)),
             },
         };
-        let cost: u64 = members.iter().map(|ptr| cost_us(ptr, form)).sum();
-        let start = range.start;
-        let work = move |members: &[BlockPtr]| -> Vec<Option<Bytes>> {
-            let cut = |ptr: &BlockPtr| {
-                let (from, to) = ((ptr.offset - start) as usize, (ptr.end() - start) as usize);
-                unpack(ptr, (to <= body.len()).then(|| body.slice(from..to))?, form)
-            };
-            members.iter().map(cut).collect()
-        };
-        let unpacked = if cost <= INLINE_US {
-            work(members)
-        } else {
-            let members = members.to_vec();
-            let count = members.len();
-            crate::offload(move || work(&members)).await.unwrap_or_else(|_| vec![None; count])
-        };
+        let unpacked = unpack_run(body, range.start, members, form).await;
         if let Some(body) = fetched {
             let right = members.iter().zip(&unpacked).filter(|(_, bytes)| bytes.is_some());
             let right: Vec<BlockPtr> = right.map(|(ptr, _)| *ptr).collect();
-            self.l2arc.offer(caching, segment, &body, start, &right);
+            self.l2arc.offer(caching, segment, &body, range.start, &right);
         }
+        // What is with the reader now is the reader's. What is fetched again has room of its own: the bucket may be gone
+        // by now, and whoever waits for it must not keep others from theirs.
+        drop(room);
         let mut results = Vec::with_capacity(members.len());
         for (ptr, bytes) in members.iter().zip(unpacked) {
             results.push(match bytes {
@@ -347,10 +353,12 @@ impl Pool {
         Some(object.slice((range.start as usize).min(end)..end))
     }
 
-    /// Second try for a record that was wrong, by itself.
+    /// Second try for a record that was wrong, by itself. To be called without room for what is read.
     async fn fetch_again(&self, vdev: &Vdev, key: &str, ptr: &BlockPtr, form: Form) -> Result<Bytes> {
-        match vdev.get(key, u64::from(ptr.offset)..u64::from(ptr.end())).await {
-            Ok(body) => {
+        let get = || vdev.bucket.get(key, u64::from(ptr.offset)..u64::from(ptr.end()));
+        let room = u64::from(ptr.stored) + unpacked_len(ptr);
+        match vdev.reading_in(&self.reading, room, get).await {
+            Ok((body, _room)) => {
                 let short = body.len() < ptr.stored as usize;
                 if let Some(bytes) = unpack(ptr, body, form) {
                     tracing::warn!(

@@ -151,6 +151,28 @@ async fn one_failure_is_no_outage() {
 }
 
 #[tokio::test]
+async fn who_waits_to_read_again_what_was_wrong_leaves_room_to_others() {
+    let (urls, pool) = world(1, "wait").await;
+    for (seq, compression) in [Compression::Off, Compression::Lz4].into_iter().enumerate() {
+        let record = [data(16 << 20, 1, compression == Compression::Lz4)];
+        let id = segment(VdevId(0), 1, seq as u32);
+        let ptrs = write(&pool, id, &record, compression, ChecksumKind::Xxh3).await.unwrap();
+        // Wrong once, and then the bucket is gone.
+        faulty(&urls[0]).script(Operation::Get, "d/", 1, Fault::Flip);
+        for operation in [Operation::Get, Operation::List] {
+            faulty(&urls[0]).script(operation, "", usize::MAX, Fault::Fail);
+        }
+        let read = reading(&pool, &ptrs);
+        until("waiting", || pool.vdevs()[0].outages.waiting() == 1).await;
+        assert_eq!(pool.memory().reading, 0);
+        faulty(&urls[0]).calm();
+        assert!(tokio::time::timeout(SOON, read).await.unwrap().unwrap().unwrap() == record);
+        well(&pool).await;
+    }
+    assert_eq!(faulty(&urls[0]).happened()["flip"], 2);
+}
+
+#[tokio::test]
 async fn metadata_is_read_from_the_copy_that_answers_and_waits_for_neither_or_both() {
     use object_store::{ObjectStoreExt, path::Path};
     let (urls, pool) = world(2, "wait").await;
