@@ -3,6 +3,7 @@
 mod admin;
 mod authority;
 mod data;
+mod guest;
 mod l2arc;
 mod outage;
 pub(crate) mod world;
