@@ -64,39 +64,60 @@ pub(crate) struct RecordCache {
 /// Records of streams, in the order in which they came.
 #[derive(Default)]
 struct Streams {
-    records: HashMap<Key, Arc<Cached>>,
-    order: VecDeque<Key>,
+    records: HashMap<Key, Streamed>,
+    /// Records that were let go leave their entries behind; so an entry counts only if its record is of the same arrival.
+    order: VecDeque<(Key, u64)>,
+    arrivals: u64,
     bytes: usize,
 }
 
+struct Streamed {
+    cached: Arc<Cached>,
+    arrival: u64,
+}
+
 impl Streams {
+    fn get(&self, key: &Key) -> Option<&Arc<Cached>> {
+        self.records.get(key).map(|streamed| &streamed.cached)
+    }
+
     fn insert(&mut self, key: Key, cached: Arc<Cached>, limit: usize) {
         self.bytes += cached.bytes.len() + ENTRY;
-        if let Some(before) = self.records.insert(key, cached) {
-            self.bytes -= before.bytes.len() + ENTRY;
+        if let Some(streamed) = self.records.get_mut(&key) {
+            self.bytes -= streamed.cached.bytes.len() + ENTRY;
+            streamed.cached = cached;
         } else {
-            self.order.push_back(key);
+            self.arrivals += 1;
+            self.records.insert(key, Streamed { cached, arrival: self.arrivals });
+            self.order.push_back((key, self.arrivals));
         }
         self.trim(limit);
-        // Records that were let go leave their keys behind.
+        // At least half of the entries go, so the effort is that of making them.
         if self.order.len() > 2 * self.records.len() + 1024 {
-            self.order.retain(|key| self.records.contains_key(key));
+            self.order.retain(|(key, arrival)| is_there(&self.records, key, *arrival));
         }
     }
 
     fn trim(&mut self, limit: usize) {
         while self.bytes > limit
-            && let Some(oldest) = self.order.pop_front()
+            && let Some((oldest, arrival)) = self.order.pop_front()
         {
-            self.drop_record(&oldest);
+            if is_there(&self.records, &oldest, arrival) {
+                self.drop_record(&oldest);
+            }
         }
     }
 
     fn drop_record(&mut self, key: &Key) {
         if let Some(gone) = self.records.remove(key) {
-            self.bytes -= gone.bytes.len() + ENTRY;
+            self.bytes -= gone.cached.bytes.len() + ENTRY;
         }
     }
+}
+
+/// Whether the record is there that arrived under this key then.
+fn is_there(records: &HashMap<Key, Streamed>, key: &Key, arrival: u64) -> bool {
+    records.get(key).is_some_and(|streamed| streamed.arrival == arrival)
 }
 
 struct Cached {
@@ -164,7 +185,7 @@ impl RecordCache {
         // All streams have one lock, and what is read most often is not theirs.
         let cached = match self.cache.get(&key) {
             Some(kept) => kept.value().clone(),
-            None => self.streams.lock().records.get(&key)?.clone(),
+            None => self.streams.lock().get(&key)?.clone(),
         };
         if cached.bytes.len() != ptr.logical as usize || cached.checksum != ptr.checksum {
             return None;
@@ -397,6 +418,32 @@ mod tests {
         assert!(arc.get(&ptr(5000, 24 << 20)).is_none());
         arc.insert(&ptr(6000, 128 << 10), &record, Caching::Bypass, true);
         assert!(arc.get(&ptr(6000, 128 << 10)).is_none());
+    }
+
+    #[test]
+    fn a_record_that_comes_and_goes_leaves_nothing_behind_and_is_as_young_as_it_last_came() {
+        let arc = RecordCache::new(64 << 20);
+        let record = Bytes::from(vec![1; 128 << 10]);
+        let insert = |n| arc.insert(&ptr(n, 128 << 10), &record, Caching::Stream, true);
+        let kept = |n| arc.get(&ptr(n, 128 << 10)).is_some();
+        for _ in 0..100 {
+            insert(0);
+            arc.passed(&[ptr(0, 128 << 10)]);
+        }
+        // Until something had to go, which must be the oldest.
+        (1..10).for_each(insert);
+        insert(0);
+        let last = (10..).find(|n| {
+            insert(*n);
+            !kept(1)
+        });
+        assert!(kept(0) && kept(2) && kept(last.unwrap()));
+        for _ in 0..10_000 {
+            insert(0);
+            arc.passed(&[ptr(0, 128 << 10)]);
+        }
+        let streams = arc.streams.lock();
+        assert!(streams.order.len() <= 2 * streams.records.len() + 1026, "{}", streams.order.len());
     }
 
     #[test]
