@@ -8,7 +8,7 @@
 
 use crate::authority::{Authority, Gate};
 use crate::config::PoolConfig;
-use crate::label::{Features, Found, HostId};
+use crate::label::{self, Features, Found, HostId};
 use crate::open::{Opened, open};
 use crate::outage::PROBE;
 use crate::pool::Parts;
@@ -131,6 +131,11 @@ impl Bucket for FarBucket {
     async fn head(&self, key: &str) -> tarn_bucket::Result<ObjectInfo> {
         if let Some(own) = &self.own {
             return own.head(key).await;
+        }
+        if key == label::KEY {
+            // As for a list: only whether there is an answer is wanted.
+            self.capacity().await?;
+            return Ok(ObjectInfo { key: key.to_string(), size: 0, modified_ms: 0 });
         }
         let (_, size) = self.heard(self.far.get_tail(self.segment(key)?, 0).await)?;
         Ok(ObjectInfo { key: key.to_string(), size, modified_ms: 0 })

@@ -70,3 +70,14 @@ async fn a_segment_that_is_cut_short_is_damaged_for_a_guest_too() {
     host.delete_segments(&[id]).await.unwrap();
     assert!(matches!(guest.read(&ptrs[..1], Caching::Bypass).await, Err(Error::Missing(_))));
 }
+
+#[tokio::test]
+async fn a_guest_may_ask_how_its_vdevs_do() {
+    let urls = memory(2);
+    let host = create(&urls).await;
+    let guest = guest(&host).await;
+    guest.probe().await.unwrap();
+    let status = guest.status();
+    assert!(status.vdevs.iter().all(|vdev| vdev.state == VdevState::Online && vdev.read_errors == 0));
+    assert_eq!(status.status, None);
+}
