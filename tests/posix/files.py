@@ -1,11 +1,14 @@
 """Contents: holes, allocation, truncation, appending, direct I/O, files without names, copies that share."""
 import errno
+import itertools
 import mmap
+import multiprocessing
 import os
 import random
 import shutil
 import stat
 import subprocess
+import time
 
 from checks import (
     COLLAPSE, INSERT, KEEP_SIZE, LOCAL, PUNCH, ZERO, check, fallocate, link_open_file, main, opened, read, refused,
@@ -54,6 +57,39 @@ def seek_finds_data_and_holes(here):
             assert os.lseek(fd, 7 * RECORD, os.SEEK_HOLE) == 7 * RECORD
             with refused(errno.ENXIO):
                 os.lseek(fd, 8 * RECORD, os.SEEK_HOLE)
+
+
+def follow(path, ready, done):
+    """Reads the end of a file over and over; the exit status says whether there was a zero in it."""
+    with opened(path, os.O_RDONLY) as fd:
+        ready.set()
+        while not done.is_set():
+            at = max(0, os.fstat(fd).st_size - 6000)
+            if b"\0" in os.pread(fd, 20_000, at):
+                os._exit(1)
+
+
+@check
+def who_follows_a_log_sees_no_zeros(here):
+    for reader_first in (True, False):
+        log = write(f"log{reader_first}", b"")
+        ready, done = multiprocessing.Event(), multiprocessing.Event()
+        follower = multiprocessing.Process(target=follow, args=(log, ready, done))
+        if reader_first:
+            follower.start()
+            assert ready.wait(10)
+        fd = os.open(log, os.O_WRONLY | os.O_APPEND)
+        if not reader_first:
+            follower.start()
+        end = time.monotonic() + 2
+        for n in itertools.count():
+            os.write(fd, b"x" * (37 + n % 300))
+            if time.monotonic() > end:
+                break
+        done.set()
+        follower.join(10)
+        os.close(fd)
+        assert follower.exitcode == 0, f"reader first: {reader_first}, {follower.exitcode}"
 
 
 @check

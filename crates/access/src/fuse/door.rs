@@ -1,15 +1,15 @@
 //! Every request of the kernel, with the client's operation that answers it.
 
 use super::answer::{Refuse, Signals, Waits, or_else, then};
+use super::around::Around;
 use super::convert::*;
 use super::errno::errno;
-use super::hybrid::Hybrid;
 use super::jobs::Tagger;
 use super::late::{Late, Touch, Touched};
 use super::listing::{Entry, list, list_names};
 use super::locks::{Asked, LockBook};
 use super::mount::Wanted;
-use super::reply::{GENERATION, Ttl, goes_direct, open_flags, send_read, send_sized};
+use super::reply::{GENERATION, Ttl, open_flags, send_read, send_sized};
 use fuser::*;
 use std::ffi::OsStr;
 use std::io;
@@ -29,8 +29,8 @@ pub(super) struct Door {
     pub client: Arc<Client>,
     pub waits: Waits,
     pub wanted: Wanted,
+    pub around: Arc<Around>,
     /// See [`super::MountOptions`].
-    pub hybrid: Arc<Hybrid>,
     pub attr_ttl: Duration,
     pub entry_ttl: Duration,
     pub clock: SystemClock,
@@ -62,8 +62,11 @@ impl Door {
         answer: Answer<(Attr, Handle)>,
         reply: ReplyCreate,
     ) {
-        let (ttl, client) = (self.ttl(), self.client.clone());
-        let send = move |reply, made| ttl.reply_create(reply, made, goes_direct(open));
+        let (ttl, client, around) = (self.ttl(), self.client.clone(), self.around.clone());
+        let send = move |reply, (attr, handle): (Attr, Handle)| {
+            let direct = around.opened(attr.ino, handle, open, true, attr.size);
+            ttl.reply_create(reply, (attr, handle), direct)
+        };
         let undo = move |(_, handle): (Attr, Handle)| client.close(handle);
         self.changed(request, touches, answer, reply, send, undo);
     }
@@ -121,6 +124,8 @@ impl Door {
 impl Filesystem for Door {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         super::mount::negotiate(self.wanted, config);
+        // Both came with Linux 6.6.
+        self.around.begin(config.capabilities().contains(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP));
         self.opens_directories = !config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         Ok(())
     }
@@ -311,16 +316,13 @@ impl Filesystem for Door {
     ) {
         let mode = open_mode(flags);
         let answer = self.client.open(ino(file), mode);
-        let hybrid = self.hybrid.clone();
+        let around = self.around.clone();
         let send = move |reply: ReplyOpen, (handle, attr, keep): (Handle, Attr, bool)| {
-            let direct = goes_direct(mode) || hybrid.passes(handle, mode, keep, attr.size);
+            let direct = around.opened(attr.ino, handle, mode, keep, attr.size);
             reply.opened(FileHandle(handle.0), open_flags(direct, keep));
         };
-        let (client, hybrid) = (self.client.clone(), self.hybrid.clone());
-        let undo = move |(handle, _, _)| {
-            hybrid.closed(handle);
-            client.close(handle);
-        };
+        let client = self.client.clone();
+        let undo = move |(handle, _, _)| client.close(handle);
         self.waits.answer_or_undo(request, Signals::Killable, answer, reply, send, undo);
     }
 
@@ -378,7 +380,7 @@ impl Filesystem for Door {
         reply: ReplyData,
     ) {
         let handle = Handle(handle.0);
-        self.hybrid.asked(handle, size.into());
+        self.around.hybrid.asked(handle, size.into());
         let answer = self.client.read(handle, offset, size as usize);
         self.waits.answer(request, Signals::Killable, answer, reply, |reply, buf| send_read(reply, &buf));
     }
@@ -433,7 +435,7 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let client = self.client.clone();
-        self.hybrid.closed(Handle(handle.0));
+        self.around.closed(ino(file), Handle(handle.0));
         let close = move || {
             client.close(Handle(handle.0));
             Answer::ok(())

@@ -1,4 +1,4 @@
-//! Which handles go around the kernel's page cache though nobody asked for it.
+//! Which readers go around the kernel's page cache though nobody asked for it.
 //!
 //! A large file that is opened for reading for the first time here is most likely read in one pass of large requests, for
 //! which pages of 4 KiB cost as much as everything below them. Whoever opens it again has the page cache.

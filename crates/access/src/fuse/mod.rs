@@ -30,6 +30,7 @@
 //! out pages of shared mappings and return. To make everything durable from inside the mount, fsync any directory.
 
 mod answer;
+mod around;
 mod convert;
 mod counters;
 mod device;

@@ -1,6 +1,7 @@
 //! Mounting: what may be chosen, what the kernel is asked for, and the mount while it lasts.
 
 use super::answer::Waits;
+use super::around::Around;
 use super::counters::{Counters, FuseStats};
 use super::device::{self, Leaving};
 use super::door::Door;
@@ -197,7 +198,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
         client,
         waits: Waits { runtime: runtime.clone(), interrupts: Arc::default(), counters: counters.clone() },
         wanted: Wanted { max_write: options.max_write, max_background: options.max_background },
-        hybrid: Arc::new(Hybrid::new(options.hybrid_io)),
+        around: Arc::new(Around::new(Hybrid::new(options.hybrid_io))),
         attr_ttl: options.attr_ttl,
         entry_ttl: options.entry_ttl,
         clock: SystemClock::default(),

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::time::Duration;
 use tarn_base::Timespec;
 use tarn_base::posix::Attr;
-use tarn_client::{Handle, OpenMode, ReadBuf};
+use tarn_client::{Handle, ReadBuf};
 
 /// Inode numbers are never used twice, so there is one generation.
 pub(super) const GENERATION: Generation = Generation(0);
@@ -40,13 +40,6 @@ impl Ttl {
         let (valid, made) = (self.of(&attr), file_attr(&attr));
         reply.created(&valid, &self.entry, &made, GENERATION, FileHandle(handle.0), flags);
     }
-}
-
-/// Whether a handle goes around the kernel's page cache. Those that only write do: the kernel has no write-back cache
-/// here, so pages would be filled with what is sent to this process at once anyway, at the cost of fresh memory and one
-/// more copy. What is read afterwards comes from the client's memory.
-pub(super) fn goes_direct(mode: OpenMode) -> bool {
-    mode.direct || !mode.read
 }
 
 /// How the kernel shall treat an open file.
