@@ -58,13 +58,13 @@ points! {
     TruncateCut = "truncate.cut",
     /// The note of a truncation in steps is in the open txg, and no step is made.
     TruncateNoted = "truncate.noted",
-    /// A step of freeing a file's records is in the open txg.
+    /// A step of freeing a file's records or attributes is in the open txg.
     FreeStep = "free.step",
     /// All steps of a truncation are made; its note still stands.
     TruncateFreed = "truncate.freed",
     /// An inode without names is flagged, to be freed in steps.
     ReapFlagged = "reap.flagged",
-    /// Its records are freed; the inode is still there.
+    /// Its records are freed; the inode and its attributes are still there.
     ReapFreed = "reap.freed",
     /// Segments that were committed first are in their buckets; their rows still stand.
     CarriedBrought = "carried.brought",

@@ -15,6 +15,10 @@ pub const LINK_MAX: u32 = 65_000;
 pub const XATTR_NAME_MAX: usize = 255;
 /// Longest value of an extended attribute, in bytes.
 pub const XATTR_SIZE_MAX: usize = 65_536;
+/// Most bytes of the names of an inode's extended attributes, each with a byte that ends it: Linux lists no more.
+pub const XATTR_LIST_MAX: usize = 65_536;
+/// Most bytes of the values of an inode's extended attributes.
+pub const XATTR_SUM_MAX: usize = 4 << 20;
 /// Largest file, in bytes.
 pub const FILE_SIZE_MAX: u64 = 1 << 62;
 

@@ -222,6 +222,8 @@ pub struct Mdt {
     pages: pages::Pages,
     /// Grants of earlier sessions under which segments may lie that nobody committed.
     old_grants: Mutex<Vec<tarn_base::Grant>>,
+    /// Held by who adds up what the attributes of an inode take, until one more is set.
+    measuring: tokio::sync::Mutex<()>,
     /// Files whose truncation still has steps to go, with the first record to free.
     truncations: Mutex<BTreeMap<Ino, u64>>,
     counters: Counters,

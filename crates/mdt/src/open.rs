@@ -91,6 +91,7 @@ impl Mdt {
             ends: Mutex::default(),
             pages: Pages::new(shares.pages),
             old_grants: Mutex::new(Vec::new()),
+            measuring: tokio::sync::Mutex::default(),
             truncations: Mutex::default(),
             counters: Counters::default(),
             clock: options.clock,

@@ -3,10 +3,10 @@
 //! An inode that loses its last name gets an orphan row in the same transaction, so that after a crash it is
 //! found and freed. Those that lose it within a moment are freed together: waking a task for each would cost as much as
 //! removing its name, and the segments that they share are then changed once. Small files are freed in one transaction;
-//! large ones in bounded steps, with a flag on the inode that lets nothing be added meanwhile.
+//! large ones, and those with attributes, in bounded steps, with a flag on the inode that lets nothing be added meanwhile.
 
-use crate::key::{self, table};
-use crate::ops::free_records;
+use crate::key::{self, Key};
+use crate::ops::{XattrPages, free_records};
 use crate::phys::{CHUNK_RECORDS, InodePhys, inode_flag};
 use crate::tx::Tx;
 use crate::{Mdt, Outcome};
@@ -151,16 +151,32 @@ impl Mdt {
         point::pass(Point::ReapFlagged);
         self.free_in_steps(ino, 0..u64::MAX).await?;
         point::pass(Point::ReapFreed);
-        let (start, end) = key::of_inode(table::XATTR, ino);
-        let xattrs = self.scan(&start, &end, usize::MAX).await?;
-        let finish = |tx: &mut Tx| {
-            for (key, _) in &xattrs {
-                tx.delete(key.clone());
+        self.end_in_steps(ino).await
+    }
+
+    /// Drops the attributes of a flagged inode in bounded steps, and with the last of them the inode.
+    async fn end_in_steps(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
+        let mut pages = XattrPages::new(ino, u32::MAX);
+        loop {
+            let keys: Vec<Key> = pages.next(self).await?.into_iter().map(|(key, _)| key).collect();
+            let last = pages.over();
+            let step = |tx: &mut Tx| {
+                keys.iter().for_each(|key| tx.delete(key.clone()));
+                if last {
+                    finish(tx, ino);
+                    return Ok(());
+                }
+                let mut inode = tx.inode(ino)?;
+                inode.xattrs = inode.xattrs.saturating_sub(keys.len() as u32);
+                tx.put_inode(ino, &inode);
+                Ok(())
+            };
+            self.change_slowly(&step).await?;
+            if last {
+                return Ok(());
             }
-            finish(tx, ino);
-            Ok(())
-        };
-        self.change_slowly(&finish).await
+            point::pass(Point::FreeStep);
+        }
     }
 }
 
