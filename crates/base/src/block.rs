@@ -11,6 +11,18 @@ pub const MAX_RECORD: u32 = 16 << 20;
 /// Record size of a new dataset, in bytes.
 pub const DEFAULT_RECORD: u32 = 128 << 10;
 
+/// Largest `segment_size` of a pool: bytes of records that are packed into one segment.
+pub const SEGMENT_SIZE_MAX: u64 = 64 << 20;
+/// Most records of one segment.
+pub const SEGMENT_RECORDS_MAX: usize = 32 << 10;
+/// Bytes of a segment's object beside its records, and beside each of them; generously.
+pub const SEGMENT_BESIDE: u64 = 256;
+pub const RECORD_BESIDE: u64 = 192;
+/// No segment's object has more bytes.
+pub const SEGMENT_OBJECT_MAX: u64 =
+    SEGMENT_SIZE_MAX + SEGMENT_RECORDS_MAX as u64 * RECORD_BESIDE + SEGMENT_BESIDE;
+const _: () = assert!(SEGMENT_SIZE_MAX / MIN_RECORD as u64 <= SEGMENT_RECORDS_MAX as u64);
+
 /// How a record's stored bytes are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

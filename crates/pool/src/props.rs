@@ -2,6 +2,7 @@
 
 use crate::text::{parse_duration, parse_size};
 use crate::{Error, Result};
+use tarn_base::block::SEGMENT_SIZE_MAX;
 
 /// Who may set a property, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +105,7 @@ pub const PROPERTIES: &[PropertyInfo] = &[
         editable: Editable::Always,
         values: "256K to 64M",
         help: "bytes that are packed into one object",
-        valid: |v| parse_size(v).is_some_and(|n| (256 << 10..=64 << 20).contains(&n)),
+        valid: |v| parse_size(v).is_some_and(|n| (256 << 10..=SEGMENT_SIZE_MAX).contains(&n)),
     },
 ];
 

@@ -1,15 +1,19 @@
 //! A metadata server at the other end of a stream: the same calls, over a real dataset on a pool in memory.
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tarn_base::block::{SEGMENT_OBJECT_MAX, SEGMENT_RECORDS_MAX, SEGMENT_SIZE_MAX};
 use tarn_base::posix::{Cred, FileKind, NewNode, RenameMode, SetAttr, XattrMode};
-use tarn_base::{DatasetId, FsError, Ino, SegmentId, SystemClock, VdevId};
+use tarn_base::{
+    ChecksumKind, Compression, DatasetId, FsError, Ino, RecordOwner, SegmentId, SystemClock, Txg, VdevId,
+};
 use tarn_mdt::{Mdt, MdtOptions};
-use tarn_pool::{CreateSpec, HostId, Pool};
+use tarn_pool::{CreateSpec, HostId, Pool, SegmentBuilder};
 use tarn_proto::wire::{
     Broken, Dial, Export, Hello, Incoming, Link, Outward, Refusal, RemoteMds, RemoteOss, Served, serve,
 };
@@ -568,5 +572,40 @@ async fn a_slow_way_is_none_that_is_lost() {
         assert!(matches!(put, Err(OssError::Denied(_))), "{put:?}");
     }
     assert!(start.elapsed() > Duration::from_secs(45));
+    assert_eq!(link.connections(), 1);
+}
+
+/// Of the largest segment that a pool may have, with as many records as it may have.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_segment_goes_into_a_frame_and_what_is_longer_ends_no_connection() {
+    let world = World::new().await;
+    let link = connect(&world, "tank").await.unwrap();
+    let (mds, oss) = (RemoteMds::new(link.clone()), RemoteOss::new(link.clone()));
+    let grant = mds.grants(vec![VdevId(0)]).wait().await.unwrap()[0];
+    let segment = SegmentId { grant, seq: 0 };
+    let mut builder = SegmentBuilder::new(segment);
+    // Of no aligned length, so that there is padding too.
+    let lens = [
+        SEGMENT_SIZE_MAX as usize / SEGMENT_RECORDS_MAX - 63,
+        SEGMENT_SIZE_MAX as usize / SEGMENT_RECORDS_MAX + 63,
+    ];
+    let records = lens.map(|len| Bytes::from(vec![9; len]));
+    for record in 0..SEGMENT_RECORDS_MAX as u64 {
+        let owner = RecordOwner { dataset: DATASET, ino: Ino(5), record };
+        let content = records[(record % 2) as usize].clone();
+        builder.add(owner, content, Compression::Off, ChecksumKind::Blake3, Txg(0));
+    }
+    let body = builder.finish();
+    let len = body.object;
+    assert_eq!(body.payload, SEGMENT_SIZE_MAX);
+    assert!(len > SEGMENT_SIZE_MAX + SEGMENT_RECORDS_MAX as u64 * 76 && len <= SEGMENT_OBJECT_MAX, "{len}");
+    world.pool.put_segment(body).await.unwrap();
+    let soon = Duration::from_secs(60);
+    let whole = timeout(soon, oss.get(segment, 0..len)).await.expect("an answer").unwrap();
+    assert_eq!(whole.len() as u64, len);
+    timeout(soon, oss.put(segment, vec![whole.clone()])).await.expect("an answer").unwrap();
+    let long = vec![whole.clone(), whole.slice(..(SEGMENT_OBJECT_MAX + 1 - len) as usize)];
+    let refused = timeout(soon, oss.put(segment, long)).await.expect("an answer");
+    assert!(matches!(refused, Err(OssError::Io(_))), "{refused:?}");
     assert_eq!(link.connections(), 1);
 }

@@ -8,7 +8,7 @@ use crate::zfetch::STREAMED_MIN;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tarn_base::block::Sealed;
+use tarn_base::block::{RECORD_BESIDE, SEGMENT_BESIDE, Sealed};
 use tarn_base::point::{self, Point};
 use tarn_base::{BlockPtr, FsError, RecordOwner, Timespec};
 use tarn_pool::{Caching, Error};
@@ -18,10 +18,6 @@ use tokio::sync::OwnedRwLockReadGuard;
 /// A segment that could not be written is tried this often, each time with a new id and wherever the pool says; more
 /// often where there are more vdevs, so that each may fail.
 const ATTEMPTS: usize = 3;
-
-/// Bytes of a segment beside its records, and beside each of them; generously.
-const TRAILER: u64 = 256;
-const BESIDE: u64 = 192;
 
 /// Bytes of one file that follow each other and were written together: somebody streams them out.
 const STREAM_RUN: usize = 2 << 20;
@@ -56,7 +52,7 @@ impl Flight {
     /// Bytes that its segment takes at most, with what is beside its records.
     fn object_max(&self) -> u64 {
         let records: usize = self.files.iter().map(|file| file.records.len()).sum();
-        self.bytes + TRAILER + records as u64 * BESIDE
+        self.bytes + SEGMENT_BESIDE + records as u64 * RECORD_BESIDE
     }
 }
 

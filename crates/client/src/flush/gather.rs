@@ -8,13 +8,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tarn_base::Ino;
+use tarn_base::block::SEGMENT_RECORDS_MAX;
 
 /// A flight being filled.
 pub(super) struct Filling {
     flight: Flight,
     /// Where each file is in the flight.
     places: HashMap<Ino, usize>,
-    budget: u64,
+    budget: Budget,
+}
+
+/// What still fits into a segment.
+struct Budget {
+    bytes: u64,
+    records: usize,
 }
 
 /// How taking from a file went.
@@ -34,11 +41,8 @@ impl Client {
     /// Fills a flight from a queue; `None` when the queue had nothing that can go now. Also says whether it
     /// had something that cannot.
     pub(super) fn gather(self: &Arc<Self>, source: Source) -> (Option<Flight>, bool) {
-        let mut filling = Filling {
-            flight: self.new_flight(),
-            places: HashMap::new(),
-            budget: self.records.segment_size(),
-        };
+        let mut filling =
+            Filling { flight: self.new_flight(), places: HashMap::new(), budget: self.budget() };
         let mut blocked = false;
         match source {
             Source::Urgent => self.gather_urgent(&mut filling),
@@ -54,6 +58,10 @@ impl Client {
         let mut flight = filling.flight;
         flight.urgent = source == Source::Urgent;
         (if flight.files.is_empty() { None } else { Some(flight) }, blocked)
+    }
+
+    fn budget(&self) -> Budget {
+        Budget { bytes: self.records.segment_size(), records: SEGMENT_RECORDS_MAX }
     }
 
     pub(super) fn new_flight(&self) -> Flight {
@@ -88,7 +96,7 @@ impl Client {
             let Some(inode) = self.flush.queues.lock().full.pop_front() else { break };
             let finished: Vec<u64> = {
                 let state = inode.state.lock();
-                if state.fills(filling.budget) {
+                if state.fills(filling.budget.bytes) {
                     state.finished.iter().copied().collect()
                 } else {
                     Vec::new()
@@ -166,7 +174,7 @@ impl Client {
         let mut flights = Vec::new();
         loop {
             let mut flight = self.new_flight();
-            let mut budget = self.records.segment_size();
+            let mut budget = self.budget();
             let mut state = inode.state.lock();
             let wanted: Vec<u64> = state.idle.range(..end).copied().collect();
             let mut records = Vec::new();
@@ -199,15 +207,16 @@ fn snapshot(
     state: &mut State,
     record: u64,
     flight: u64,
-    budget: &mut u64,
+    budget: &mut Budget,
     anyway: bool,
 ) -> Option<FlightRecord> {
     let dirty = state.dirty.get_mut(&record)?;
     let len = dirty.buf.len() as u64;
-    if len > *budget && !anyway {
+    if budget.records == 0 || len > budget.bytes && !anyway {
         return None;
     }
-    *budget = budget.saturating_sub(len);
+    budget.records -= 1;
+    budget.bytes = budget.bytes.saturating_sub(len);
     dirty.flight = Some(InFlight { id: flight, next_since: None });
     let taken = FlightRecord { record, content: dirty.buf.bytes() };
     state.idle.remove(&record);

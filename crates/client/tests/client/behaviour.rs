@@ -441,3 +441,18 @@ async fn stats_serialise() {
     let json = serde_json::to_value(world.client.stats()).unwrap();
     assert_eq!(json["dirty_bytes"], 0);
 }
+
+/// Their bytes alone would let many more of them go together than a commit can name.
+#[tokio::test(start_paused = true)]
+async fn a_segment_of_tiny_files_has_only_so_many_of_them() {
+    let world = World::new(31, 4096, large());
+    *world.mds.pending.lock() = 0.0;
+    let most = tarn_base::block::SEGMENT_RECORDS_MAX;
+    for n in 0..most + most / 8 {
+        let (_, handle) = world.create(&format!("{n}")).await;
+        world.write(handle, 0, b"x").await.unwrap();
+        world.client.close(handle);
+    }
+    world.client.sync_all().wait().await.unwrap();
+    assert_eq!(world.store.stored(), (most + most / 8) as u64);
+}

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tarn_base::block::SEGMENT_RECORDS_MAX;
 use tarn_base::{BlockPtr, Checksum, Compression, RecordOwner, SegmentId, Txg, VdevId};
 use tarn_client::{Records, Storing};
 use tarn_pool::{Caching, Error, Space};
@@ -123,6 +124,7 @@ impl Store {
         let capacity = self.behaviour.lock().capacity;
         let mut inner = self.inner.lock();
         assert!(inner.used.insert(id), "segment {id} was written twice");
+        assert!(records.len() <= SEGMENT_RECORDS_MAX, "{} records in a segment", records.len());
         let bytes: u64 = records.iter().map(|(_, content)| content.len() as u64).sum();
         if inner.stored + bytes > capacity {
             return Err(Error::NoSpace);

@@ -6,7 +6,11 @@ use crate::checksum::{self, crc32c};
 use crate::compress::Compressor;
 use crate::text::now_ms;
 use bytes::Bytes;
+use tarn_base::block::{RECORD_BESIDE, SEGMENT_BESIDE};
 use tarn_base::{BlockPtr, ChecksumKind, Compression, Epoch, PoolGuid, RecordOwner, SegmentId, Txg};
+
+const _: () = assert!((ALIGN + directory::ENTRY_MAX) as u64 <= RECORD_BESIDE);
+const _: () = assert!((ALIGN + TRAILER_LEN) as u64 <= SEGMENT_BESIDE);
 
 static ZEROS: [u8; ALIGN] = [0; ALIGN];
 

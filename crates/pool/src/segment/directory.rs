@@ -6,7 +6,7 @@ use tarn_base::block::{MAX_RECORD, flag};
 use tarn_base::{BlockPtr, Checksum, Compression, DatasetId, Ino, RecordOwner, SegmentId, Txg};
 
 /// Longest entry in bytes.
-const ENTRY_MAX: usize = 44 + 32;
+pub(crate) const ENTRY_MAX: usize = 44 + 32;
 
 /// Appends one entry.
 pub(crate) fn write(out: &mut Vec<u8>, entry: &SegmentEntry) {

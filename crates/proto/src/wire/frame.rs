@@ -6,6 +6,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use std::hash::Hasher;
 use std::io::{Error, ErrorKind, Result};
+use tarn_base::block::SEGMENT_OBJECT_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use twox_hash::XxHash3_64;
 
@@ -14,8 +15,8 @@ pub const HEADER: usize = 32;
 const MAGIC: u16 = 0x7a54;
 /// Longest message, in bytes: a listing or a commit of many records.
 pub const MESSAGE_MAX: usize = 8 << 20;
-/// Most bulk bytes of a frame: a segment.
-pub const BULK_MAX: usize = 64 << 20;
+/// Most bulk bytes of a frame: a segment, whole.
+pub const BULK_MAX: usize = SEGMENT_OBJECT_MAX as usize;
 const BUFFER: usize = 64 << 10;
 /// What is taken at once: enough for a segment as they usually are.
 const FIRST: usize = 8 << 20;

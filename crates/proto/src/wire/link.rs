@@ -9,7 +9,7 @@
 //! the calls go on. Each call says which ones before it will never be asked for again, so that the server forgets them.
 
 use super::calls::Call;
-use super::frame::{Frame, Kind, Outgoing, Reader, Writer};
+use super::frame::{BULK_MAX, Frame, Kind, MESSAGE_MAX, Outgoing, Reader, Writer};
 use super::held::Held;
 use super::kept::{Change, Kept, Place};
 use super::message::{Message, Past, Told, decode, parse_answer};
@@ -33,6 +33,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 const STEP: Duration = Duration::from_secs(60);
 /// Bytes of calls that are made again in one message.
 const REPLAY: usize = 1 << 20;
+/// Most bytes of a call's frame before its message.
+const SETTLED_MAX: usize = 10;
 
 /// What the caller does with an answer before anything else happens on the link.
 pub(super) type After = Option<Box<dyn FnOnce(&mut Held, &[u8]) + Send>>;
@@ -140,7 +142,8 @@ impl State {
 
 /// A call's frame: what is settled is said anew each time that it is sent.
 fn call_frame(number: u64, settled: u64, message: &[u8], bulk: Vec<Bytes>) -> Outgoing {
-    let mut out = postcard::to_extend(&settled, Vec::with_capacity(message.len() + 10)).unwrap_or_default();
+    let mut out =
+        postcard::to_extend(&settled, Vec::with_capacity(message.len() + SETTLED_MAX)).unwrap_or_default();
     out.extend_from_slice(message);
     Outgoing { kind: Kind::Call, id: number, message: out, bulk }
 }
@@ -235,6 +238,10 @@ impl Link {
         ends: Ends,
         after: After,
     ) -> Result<Answered, Broken> {
+        let bytes: usize = bulk.iter().map(Bytes::len).sum();
+        if message.len() + SETTLED_MAX > MESSAGE_MAX || bytes > BULK_MAX {
+            return Err(Broken::TooLong(message.len() + bytes));
+        }
         let (tell, told) = oneshot::channel();
         let number = {
             let mut state = self.state.lock();

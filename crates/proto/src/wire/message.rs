@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::calls::{self, Call};
+use super::frame::BULK_MAX;
 use crate::{LockMode, LockOwner, LockRange, Mds, Oss, OssError};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -152,6 +153,11 @@ pub(super) fn answer(
         U: Serialize,
     {
         match result {
+            Ok((bytes, _)) if bytes.len() > BULK_MAX => {
+                let long =
+                    OssError::Denied(format!("{} bytes are more than goes into an answer", bytes.len()));
+                (encode(&Err::<U, _>(long)), Bytes::new())
+            }
             Ok((bytes, more)) => (encode(&Ok::<_, OssError>(rest(more))), bytes),
             Err(error) => (encode(&Err::<U, _>(error)), Bytes::new()),
         }

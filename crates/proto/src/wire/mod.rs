@@ -109,6 +109,9 @@ pub enum Broken {
     /// The server's own words.
     #[error("{0}")]
     Refused(String),
+    /// What a call says is more than goes into a frame: sent, it would only end the connection.
+    #[error("a call of {0} bytes is too long")]
+    TooLong(usize),
     /// The server has given the client up: there is no way back.
     #[error("{0}")]
     Gone(String),

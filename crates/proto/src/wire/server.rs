@@ -1,6 +1,6 @@
 //! The server's end of a connection.
 
-use super::frame::{Frame, Kind, Outgoing, Reader, Writer};
+use super::frame::{BULK_MAX, Frame, Kind, Outgoing, Reader, Writer};
 use super::message::{Asked, Encoded, Services, Told, answer, answered};
 use super::{Broken, Hello, PING_EVERY, Pong, SILENCE, VERSIONS, Welcome, listen};
 use crate::{Mds, Oss};
@@ -23,6 +23,7 @@ const ANSWERS: usize = 256;
 /// Bulk bytes of one client that are on their way, in pages.
 const ROOM: usize = (128 << 20) / PAGE;
 const PAGE: usize = 4 << 10;
+const _: () = assert!(BULK_MAX <= ROOM * PAGE);
 
 /// What a client is given.
 pub struct Served {

@@ -1,7 +1,12 @@
+use super::calls::Call;
 use super::frame::*;
+use super::message::Message;
+use crate::{FileCommit, RecordWrite};
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::io::ErrorKind;
+use tarn_base::block::SEGMENT_RECORDS_MAX;
+use tarn_base::{BlockPtr, Checksum, Compression, DatasetId, Grant, Ino, SegmentId, Timespec, Txg, VdevId};
 
 async fn frames(bytes: &[u8]) -> Vec<std::io::Result<Frame>> {
     let mut reader = Reader::new(bytes);
@@ -59,6 +64,31 @@ async fn what_is_too_long_is_neither_sent_nor_received() {
     header[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
     let error = frames(&header).await.pop().unwrap().unwrap_err();
     assert!(error.to_string().contains("too long"), "{error}");
+}
+
+/// Each record in a file of its own, and every number as long as it gets.
+#[test]
+fn a_commit_of_a_whole_segment_goes_into_a_message() {
+    let grant = Grant { vdev: VdevId(u16::MAX), dataset: DatasetId(u32::MAX), number: u32::MAX };
+    let ptr = BlockPtr {
+        segment: SegmentId { grant, seq: u32::MAX },
+        offset: u32::MAX,
+        stored: u32::MAX,
+        logical: u32::MAX,
+        compression: Compression::Zstd(19),
+        checksum: Checksum::Blake3([255; 32]),
+        birth: Txg(u64::MAX),
+        flags: 255,
+    };
+    let file = FileCommit {
+        ino: Ino(u64::MAX),
+        records: vec![RecordWrite { record: u64::MAX, ptr: Some(ptr) }],
+        size_at_least: u64::MAX,
+        mtime: Some(Timespec { sec: i64::MIN, nsec: u32::MAX }),
+    };
+    let commit = Message::Mds(Call::Commit { files: vec![file; SEGMENT_RECORDS_MAX] });
+    let len = postcard::to_stdvec(&commit).unwrap().len();
+    assert!(len + 10 <= MESSAGE_MAX, "{len} bytes");
 }
 
 #[tokio::test]
