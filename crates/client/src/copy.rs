@@ -127,16 +127,22 @@ impl Client {
             count,
             size_at_least: end,
         };
-        self.mds.share(share).wait().await.map_err(|e| self.noted(e))?;
+        let shared = self.mds.share(share).wait().await.map_err(|e| self.noted(e));
+        // What failed may have come part of the way, and the size with it.
+        let end = match &shared {
+            Ok(()) => end,
+            Err(_) => self.mds.getattr(to.ino).wait().await.map_or(0, |attr| attr.size),
+        };
         let dropped = {
             let mut state = to.state.lock();
             state.next_seq();
             state.size = state.size.max(end);
             state.committed_size = state.committed_size.max(end);
             state.mtime = Some(self.options.clock.now());
-            state.drop_dirty(target, target + count)
+            if shared.is_ok() { state.drop_dirty(target, target + count) } else { 0 }
         };
         self.less_dirty(dropped);
+        shared?;
         self.commit_rest(to).await
     }
 }
