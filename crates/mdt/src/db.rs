@@ -8,7 +8,7 @@ use crate::memory::Shares;
 use crate::phys::Value;
 use crate::rows::Row;
 use crate::{Stop, pool_error};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use object_store::ObjectStore;
 use parking_lot::RwLock;
 use slatedb::config::{
@@ -372,14 +372,7 @@ impl Database {
 }
 
 async fn write(db: &Db, rows: &[(Key, Row)]) -> Result<(), DbError> {
-    let mut batch = WriteBatch::new();
-    for (key, row) in rows {
-        match row {
-            Some(value) => batch.put_bytes(Bytes::copy_from_slice(key), bytes_of(value)),
-            None => batch.delete(key),
-        }
-    }
-    let written = db.write(batch).await?;
+    let written = db.write(batch_of(rows)).await?;
     // Two halves of one wait: the flush starts the PUT, the handle says that this batch is in it.
     let flush = db.flush_with_options(FlushOptions { flush_type: FlushType::Wal });
     let (flushed, durable) = futures::join!(flush, written.await_durable());
@@ -390,8 +383,29 @@ async fn write(db: &Db, rows: &[(Key, Row)]) -> Result<(), DbError> {
 /// Rows longer than so many bytes are not copied into the database's memory, but shared with it.
 const LONG: usize = 4096;
 
-fn bytes_of(value: &Value) -> Bytes {
-    if value.len() > LONG { Bytes::from_owner(value.clone()) } else { Bytes::copy_from_slice(value) }
+/// The rows as one batch: in the order in which the database keeps them, and in one piece of memory.
+fn batch_of(rows: &[(Key, Row)]) -> WriteBatch {
+    let short = |row: &Row| row.as_ref().filter(|value| value.len() <= LONG).map_or(0, |value| value.len());
+    let mut rows: Vec<_> = rows.iter().collect();
+    rows.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    let mut bytes = BytesMut::with_capacity(rows.iter().map(|(key, row)| key.len() + short(row)).sum());
+    let mut batch = WriteBatch::new();
+    for (key, row) in rows {
+        let Some(value) = row else {
+            batch.delete(key);
+            continue;
+        };
+        bytes.extend_from_slice(key);
+        let key = bytes.split().freeze();
+        let value = if value.len() > LONG {
+            Bytes::from_owner(value.clone())
+        } else {
+            bytes.extend_from_slice(value);
+            bytes.split().freeze()
+        };
+        batch.put_bytes(key, value);
+    }
+    batch
 }
 
 /// Rows to a page of [`Snapshot::page`].
