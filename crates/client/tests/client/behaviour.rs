@@ -455,4 +455,5 @@ async fn a_segment_of_tiny_files_has_only_so_many_of_them() {
     }
     world.client.sync_all().wait().await.unwrap();
     assert_eq!(world.store.stored(), (most + most / 8) as u64);
+    assert_eq!(world.store.most_records.load(Ordering::Relaxed), most as u64);
 }

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tarn_base::block::SEGMENT_RECORDS_MAX;
 use tarn_base::{BlockPtr, Checksum, Compression, RecordOwner, SegmentId, Txg, VdevId};
 use tarn_client::{Records, Storing};
 use tarn_pool::{Caching, Error, Space};
@@ -64,6 +63,7 @@ pub struct Store {
     pub puts: AtomicU64,
     pub writing: AtomicU64,
     pub most_writing: AtomicU64,
+    pub most_records: AtomicU64,
 }
 
 impl Store {
@@ -77,6 +77,7 @@ impl Store {
             puts: AtomicU64::new(0),
             writing: AtomicU64::new(0),
             most_writing: AtomicU64::new(0),
+            most_records: AtomicU64::new(0),
         })
     }
 
@@ -124,7 +125,7 @@ impl Store {
         let capacity = self.behaviour.lock().capacity;
         let mut inner = self.inner.lock();
         assert!(inner.used.insert(id), "segment {id} was written twice");
-        assert!(records.len() <= SEGMENT_RECORDS_MAX, "{} records in a segment", records.len());
+        self.most_records.fetch_max(records.len() as u64, Ordering::Relaxed);
         let bytes: u64 = records.iter().map(|(_, content)| content.len() as u64).sum();
         if inner.stored + bytes > capacity {
             return Err(Error::NoSpace);
