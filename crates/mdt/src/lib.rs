@@ -224,8 +224,7 @@ pub struct Mdt {
     old_grants: Mutex<Vec<tarn_base::Grant>>,
     /// Held by who adds up what the attributes of an inode take, until one more is set.
     measuring: tokio::sync::Mutex<()>,
-    /// Files whose truncation still has steps to go, with the first record to free.
-    truncations: Mutex<BTreeMap<Ino, u64>>,
+    truncations: ops::Truncations,
     counters: Counters,
     clock: Arc<dyn Clock>,
     runtime: tokio::runtime::Handle,

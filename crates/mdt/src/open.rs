@@ -92,7 +92,7 @@ impl Mdt {
             pages: Pages::new(shares.pages),
             old_grants: Mutex::new(Vec::new()),
             measuring: tokio::sync::Mutex::default(),
-            truncations: Mutex::default(),
+            truncations: Default::default(),
             counters: Counters::default(),
             clock: options.clock,
             runtime: tokio::runtime::Handle::current(),
@@ -105,6 +105,7 @@ impl Mdt {
         mdt.recover().await?;
         // Whoever reads elsewhere than through this process finds them in their buckets then.
         mdt.carried().await;
+        mdt.spawn(mdt.clone().run_truncations());
         mdt.spawn(mdt.clone().run_reaper());
         mdt.spawn(mdt.clone().run_reclaim());
         mdt.spawn(mdt.clone().run_compaction());
@@ -127,7 +128,9 @@ impl Mdt {
         self.spawn(self.clone().run_carrier());
         for (key, row) in self.rows_of(table::TRUNCATE).await? {
             let intent: TruncatePhys = phys::decode("truncation", &row).map_err(no_stop)?;
-            self.truncations.lock().extend(key::ino_of(&key).map(|ino| (ino, intent.from_record)));
+            if let Some(ino) = key::ino_of(&key) {
+                self.truncations.add(ino, intent.from_record, 0);
+            }
         }
         self.finish_truncations().await?;
         self.load_client().await?;

@@ -179,6 +179,42 @@ async fn a_truncation_for_which_nobody_waits_takes_nothing_that_is_written_later
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_truncation_that_was_left_half_way_is_finished_before_the_file_grows_again() {
+    const FAR: [u64; 3] = [64 * 70, 64 * 150, 64 * 200];
+    let mut w = world().await;
+    let other = w.file(Ino::ROOT, "other").await;
+    w.write(&[(other, 0, 1)], RECORD).await;
+    let mut files = Vec::new();
+    for name in ["written", "shared", "retried", "shorter"] {
+        let file = w.file(Ino::ROOT, name).await;
+        for at in FAR {
+            w.write(&[(file, at, 9)], RECORD).await;
+        }
+        files.push(file);
+    }
+    let [written, shared, retried, shorter] = files[..] else { panic!("four files") };
+    for (file, records) in [(written, 0), (shared, 0), (retried, 0), (shorter, 64 * 100)] {
+        let size = Some(records * RECORD as u64);
+        drop(w.mdt.setattr(file, SetAttr { size, ..SetAttr::default() }));
+    }
+    w.write(&[(written, FAR[1], 7)], RECORD).await;
+    let size_at_least = (FAR[1] + 1) * RECORD as u64;
+    let share = Share { from: other, from_record: 0, to: shared, to_record: FAR[1], count: 1, size_at_least };
+    w.mdt.share(share).wait().await.expect("share");
+    for file in [retried, shorter] {
+        w.truncate(file, 0).await;
+        w.truncate(file, (FAR[2] + 1) * RECORD as u64).await;
+    }
+    w.mdt.sync().await.expect("sync");
+    w.crash().await;
+    for (file, kept) in [(written, Some(7)), (shared, Some(1)), (retried, None), (shorter, None)] {
+        let found = [w.read(file, FAR[0]).await, w.read(file, FAR[1]).await, w.read(file, FAR[2]).await];
+        assert_eq!(found, [None, kept, None]);
+    }
+    w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_removed_while_it_is_truncated_leaves_nothing() {
     let mut w = world().await;
     let file = w.file(Ino::ROOT, "file").await;

@@ -55,6 +55,18 @@ impl Mdt {
     /// With a segment, its records need not be in a bucket yet: it is of at most [`Mdt::carries`] bytes, and is brought
     /// there in the background.
     pub fn commit(self: &Arc<Self>, files: Vec<FileChange>, carried: Option<Sealed>) -> Answer<()> {
+        let cut = self.truncations.of_commit(&files);
+        if cut.is_empty() {
+            return self.commit_now(files, carried);
+        }
+        let mdt = self.clone();
+        Answer::pending(async move {
+            mdt.finish_before(cut).await?;
+            mdt.commit_now(files, carried).wait().await
+        })
+    }
+
+    fn commit_now(self: &Arc<Self>, files: Vec<FileChange>, carried: Option<Sealed>) -> Answer<()> {
         // Before anybody can be told of it.
         let offered = carried.as_ref().map(|segment| self.offer(segment));
         let answer = self.change(move |tx| {

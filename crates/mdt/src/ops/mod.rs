@@ -16,4 +16,5 @@ pub use data::{FileChange, RecordChange};
 pub(crate) use data::{account_new, free_records, replace};
 pub(crate) use lookup::End;
 pub use share::Share;
+pub(crate) use truncate::Truncations;
 pub(crate) use xattr::XattrPages;

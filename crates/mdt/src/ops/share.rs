@@ -33,6 +33,7 @@ impl Mdt {
         let mdt = self.clone();
         Answer::pending(async move {
             mdt.changeable()?;
+            mdt.finish_before(mdt.truncations.of_share(&share)).await?;
             let mut done = 0;
             loop {
                 let count = STEP.min(share.count - done);
