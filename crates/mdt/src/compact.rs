@@ -43,6 +43,8 @@ struct State {
     thin: HashMap<SegmentId, SegmentPhys>,
     /// Those with records that cannot move.
     pinned: HashSet<SegmentId>,
+    /// Those that had their turn since all were looked at: what did not move them then will not at once either.
+    tried: HashSet<SegmentId>,
     /// Something was freed since the last look.
     busy: bool,
     grants: HashMap<VdevId, (Grant, u32)>,
@@ -70,14 +72,16 @@ impl Compactor {
         state.pinned.remove(&id);
     }
 
-    /// The segments worth moving now, the deadest first.
+    /// The segments worth moving now, the deadest first. They have their turn with that; when none is left, all may have
+    /// one again.
     fn victims(&self, live: u64, stored: u64) -> Vec<SegmentId> {
         let mut state = self.state.lock();
         let quiet = !std::mem::take(&mut state.busy);
         let many_dead = stored.saturating_sub(live) * 50 > stored;
         let share = if quiet && many_dead { 20 } else { 2 };
         let worth = |row: &SegmentPhys| (row.size - row.live.min(row.size)) * share >= row.size;
-        let candidates = state.thin.iter().filter(|(id, row)| worth(row) && !state.pinned.contains(id));
+        let waits = |id| !state.pinned.contains(id) && !state.tried.contains(id);
+        let candidates = state.thin.iter().filter(|(id, row)| worth(row) && waits(id));
         let mut order: Vec<_> =
             candidates.map(|(id, row)| (row.live as f64 / row.size.max(1) as f64, *id, row.live)).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -86,7 +90,12 @@ impl Compactor {
             bytes += live;
             bytes <= ROUND_BYTES
         });
-        fits.map(|(_, id, _)| id).collect()
+        let victims: Vec<SegmentId> = fits.map(|(_, id, _)| id).collect();
+        match victims.is_empty() {
+            true => state.tried.clear(),
+            false => state.tried.extend(&victims),
+        }
+        victims
     }
 }
 
@@ -140,11 +149,14 @@ impl Mdt {
     async fn compact(self: &Arc<Self>, victims: &[SegmentId]) -> Result<(), FsError> {
         let mut live = Vec::new();
         for &id in victims {
-            match self.live_records(id).await? {
-                Some(records) => live.extend(records),
-                None => {
+            match self.live_records(id).await {
+                Ok(Some(records)) => live.extend(records),
+                Ok(None) => {
                     self.compactor.state.lock().pinned.insert(id);
                 }
+                Err(FsError::Fenced) => return Err(FsError::Fenced),
+                // It is not in the way of the others.
+                Err(error) => tracing::warn!(%id, %error, "cannot compact the segment now"),
             }
         }
         let mut batch = Vec::new();
@@ -165,11 +177,15 @@ impl Mdt {
     }
 
     /// The records of a segment that something points to; `None` when one of them is shared. A segment in which
-    /// nothing lives any more has been forgotten meanwhile.
+    /// nothing lives any more has no row: it is forgotten here, as it may have been noted after it was freed.
     async fn live_records(
         self: &Arc<Self>,
         id: SegmentId,
     ) -> Result<Option<Vec<(RecordOwner, BlockPtr)>>, FsError> {
+        if self.segment_row(id).await?.is_none() {
+            self.compactor.forget(id);
+            return Ok(Some(Vec::new()));
+        }
         let entries = self.pool.segment_directory(id).await.map_err(pool_error)?;
         let mut live = Vec::new();
         for entry in entries.into_iter().filter(|entry| entry.owner.dataset == self.dataset) {
@@ -194,10 +210,13 @@ impl Mdt {
 
     /// Whether the segment's row still counts more live bytes than were found.
     async fn still_thin(self: &Arc<Self>, id: SegmentId, found: u64) -> Result<bool, FsError> {
+        Ok(self.segment_row(id).await?.is_some_and(|row| row.live > found))
+    }
+
+    async fn segment_row(self: &Arc<Self>, id: SegmentId) -> Result<Option<SegmentPhys>, FsError> {
         let row = self.look(move |tx| tx.get(&key::segment(id))).wait().await?;
-        let Some(row) = row else { return Ok(false) };
-        match crate::phys::decode::<SegmentPhys>("segment", &row) {
-            Ok(row) => Ok(row.live > found),
+        match row.map(|row| crate::phys::decode("segment", &row)).transpose() {
+            Ok(row) => Ok(row),
             Err(_) => Err(FsError::Io("segment row does not decode".into())),
         }
     }
@@ -255,4 +274,30 @@ fn repoint(tx: &mut Tx, m: &Move) -> Outcome<()> {
         tx.put_inode(ino, &inode);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::World;
+    use tarn_base::Ino;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_segment_that_was_noted_after_its_end_does_not_hold_up_the_others() {
+        const RECORD: usize = 4096;
+        let mut w = World::new().await;
+        let gone = w.segment().await;
+        w.mdt.compactor.note(gone, SegmentPhys { size: 100, live: 1 });
+        w.mdt.set_properties(crate::Properties { record_size: RECORD as u32, ..w.mdt.properties() });
+        let file = w.file(Ino::ROOT, "file").await;
+        w.write(&[(file, 0, 1), (file, 1, 1), (file, 2, 1)], RECORD).await;
+        w.truncate(file, RECORD as u64).await;
+        w.until("only live bytes are left", async |w| {
+            w.mdt.sync().await.expect("sync");
+            w.mdt.usage().stored == RECORD as u64
+        })
+        .await;
+        w.until("nothing is to be done", async |w| w.mdt.compactor.state.lock().thin.is_empty()).await;
+        w.assert_clean().await;
+    }
 }

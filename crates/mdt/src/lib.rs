@@ -42,6 +42,13 @@ mod reclaim;
 mod rows;
 mod tx;
 mod txg;
+#[cfg(test)]
+#[path = "../tests/world/mod.rs"]
+mod world;
+
+// For the world of tests, which is the same on both sides of the crate's edge.
+#[cfg(test)]
+extern crate self as tarn_mdt;
 
 pub use check::CheckReport;
 pub use destroy::destroy;
