@@ -277,6 +277,20 @@ async fn a_segment_that_was_written_in_vain_is_gone_after_the_close() {
     assert_eq!(w.read(file, 0).await, Some(1));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn however_much_is_asked_for_the_answer_is_of_bounded_size() {
+    let mut w = world().await;
+    let file = w.file(Ino::ROOT, "file").await;
+    w.write(&[(file, 0, 1)], RECORD).await;
+    // The second time all of the map that there is, is in memory.
+    for _ in 0..2 {
+        let ptrs = w.mdt.map(file, 0, u32::MAX).wait().await.expect("map");
+        assert!(ptrs[0].is_some() && ptrs.len() <= 1 << 16 && ptrs.capacity() <= 1 << 17);
+    }
+    assert_eq!(w.mdt.readdir(Ino::ROOT, 0, usize::MAX).wait().await.map(|all| all.len()), Ok(1));
+    assert_eq!(w.mdt.names(Ino::ROOT, 0, usize::MAX).wait().await.map(|all| all.len()), Ok(1));
+}
+
 /// Random writes, truncations, sharing and removals against a model, with crashes after syncs.
 #[tokio::test(flavor = "multi_thread")]
 async fn random_data_matches_a_model() {

@@ -14,6 +14,9 @@ use tarn_base::{Answer, BlockPtr, FsError, Ino, Timespec};
 /// Most chunks that one operation changes; what is larger goes in steps.
 pub(crate) const STEP_CHUNKS: u64 = 64;
 
+/// Most pointers that one call gives: how many are asked for is the client's word.
+const POINTERS: u32 = 1 << 16;
+
 /// New contents of one record: its index in the file, and where it lies (`None`: a hole).
 pub type RecordChange = (u64, Option<BlockPtr>);
 
@@ -28,8 +31,10 @@ pub struct FileChange {
 }
 
 impl Mdt {
-    /// Pointers of up to `count` records from `first`; at least one, fewer when the rest is not in memory.
+    /// Pointers of up to `count` records from `first`; at least one, fewer when the rest is not in memory or they
+    /// are very many.
     pub fn map(self: &Arc<Self>, ino: Ino, first: u64, count: u32) -> Answer<Vec<Option<BlockPtr>>> {
+        let count = count.min(POINTERS);
         self.look(move |tx| {
             let record_size = 1 << tx.inode(ino)?.record_shift;
             let mut ptrs = Vec::with_capacity(count as usize);

@@ -19,6 +19,9 @@ const LEARNED: usize = 1024;
 /// Rows that are read at once of a directory of which not all names are in memory.
 const PAGE: usize = 1024;
 
+/// Most entries that one call gives: how many are asked for is the client's word.
+const ENTRIES: usize = 1 << 16;
+
 /// Ends of listings that are remembered.
 const ENDS: usize = 32;
 
@@ -63,7 +66,8 @@ impl Mdt {
         self.look(move |tx| Ok(tx.inode(dir)?.parent))
     }
 
-    /// Up to `max` entries after `cookie` (0: from the start), in cookie order; fewer only at the end.
+    /// Up to `max` entries after `cookie` (0: from the start), in cookie order. None mean the end; fewer do only if `max` is
+    /// not above 65536.
     pub fn readdir(self: &Arc<Self>, dir: Ino, cookie: u64, max: usize) -> Answer<Vec<DirEntry>> {
         if self.ends_at(dir, cookie) {
             return self.ready(Ok(Vec::new()));
@@ -119,6 +123,7 @@ impl Mdt {
     }
 
     async fn list(&self, dir: Ino, cookie: u64, max: usize) -> Result<Vec<NameEntry>, FsError> {
+        let max = max.min(ENTRIES);
         let change = self.op.lock().changes;
         let (mut out, mut after) = (Vec::new(), cookie);
         loop {
