@@ -69,6 +69,17 @@ impl Mdt {
         entry.orphan |= orphan;
     }
 
+    /// Whether somebody has the inode open: then it is freed at its last close.
+    fn is_held(&self, ino: Ino) -> bool {
+        match self.open_inodes.lock().get_mut(&ino) {
+            Some(entry) => {
+                entry.orphan = true;
+                true
+            }
+            None => false,
+        }
+    }
+
     /// An inode without names has one again: its last close is no reason to free it.
     pub(crate) fn named(&self, ino: Ino) {
         if let Some(entry) = self.open_inodes.lock().get_mut(&ino) {
@@ -115,7 +126,7 @@ impl Mdt {
     async fn reap_all(self: &Arc<Self>, orphans: &[Ino]) -> Result<(), FsError> {
         let together = |tx: &mut Tx| {
             tx.want(orphans.iter().map(|ino| key::inode(*ino)))?;
-            orphans.iter().map(|ino| begin(tx, *ino)).collect::<Outcome<Vec<_>>>()
+            orphans.iter().map(|ino| self.begin(tx, *ino)).collect::<Outcome<Vec<_>>>()
         };
         let begun = self.change_slowly(&together).await;
         for (at, &ino) in orphans.iter().enumerate() {
@@ -139,8 +150,37 @@ impl Mdt {
         Ok(())
     }
 
+    /// Frees the inode if one transaction is enough, else flags it.
+    fn begin(&self, tx: &mut Tx, ino: Ino) -> Outcome<Rest> {
+        let Some(mut inode) = tx.find_inode(ino)? else {
+            tx.delete(key::orphan(ino));
+            return Ok(Rest::Nothing);
+        };
+        if inode.nlink > 0 {
+            return Ok(Rest::Nothing);
+        }
+        // One that was closed may have been opened anew since, by a client that asks once more for an unnamed file.
+        if self.is_held(ino) {
+            return Ok(Rest::Nothing);
+        }
+        let records = records_of(&inode);
+        if records <= CHUNK_RECORDS && inode.xattrs == 0 {
+            if inode.allocated > 0 {
+                free_records(tx, ino, &mut inode, 0..1, 0..CHUNK_RECORDS)?;
+            }
+            // A truncation may have its steps before it still: there is more than the size says.
+            if inode.allocated == 0 {
+                finish(tx, ino);
+                return Ok(Rest::Nothing);
+            }
+        }
+        inode.set(inode_flag::REAPING, true);
+        tx.put_inode(ino, &inode);
+        Ok(Rest::All)
+    }
+
     async fn reap(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
-        let rest = self.change_slowly(&move |tx: &mut Tx| begin(tx, ino)).await?;
+        let rest = self.change_slowly(&|tx: &mut Tx| self.begin(tx, ino)).await?;
         self.reap_rest(ino, rest).await
     }
 
@@ -185,31 +225,6 @@ impl Mdt {
 enum Rest {
     Nothing,
     All,
-}
-
-/// Frees the inode if one transaction is enough, else flags it.
-fn begin(tx: &mut Tx, ino: Ino) -> Outcome<Rest> {
-    let Some(mut inode) = tx.find_inode(ino)? else {
-        tx.delete(key::orphan(ino));
-        return Ok(Rest::Nothing);
-    };
-    if inode.nlink > 0 {
-        return Ok(Rest::Nothing);
-    }
-    let records = records_of(&inode);
-    if records <= CHUNK_RECORDS && inode.xattrs == 0 {
-        if inode.allocated > 0 {
-            free_records(tx, ino, &mut inode, 0..1, 0..CHUNK_RECORDS)?;
-        }
-        // A truncation may have its steps before it still: there is more than the size says.
-        if inode.allocated == 0 {
-            finish(tx, ino);
-            return Ok(Rest::Nothing);
-        }
-    }
-    inode.set(inode_flag::REAPING, true);
-    tx.put_inode(ino, &inode);
-    Ok(Rest::All)
 }
 
 fn records_of(inode: &InodePhys) -> u64 {

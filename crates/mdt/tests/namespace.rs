@@ -520,3 +520,18 @@ async fn an_inode_is_found_by_its_path() {
     assert_eq!(paths[&top], b"/top");
     assert_eq!(paths[&inner], b"/outer/inner");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unnamed_file_that_is_opened_anew_before_it_is_freed_stays_until_it_is_closed() {
+    let w = World::new().await;
+    w.mdt.admit(1).await.expect("client");
+    let file = w.mdt.create_unnamed(world::ROOT, Ino::ROOT, 0o600).wait().await.expect("unnamed").ino;
+    // The client was not told of it, does not count it among its open files, and asks once more.
+    w.mdt.resumed(Vec::new()).await.expect("resumed");
+    assert_eq!(w.mdt.open_inode(file).wait().await.map(|attr| attr.ino), Ok(file));
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!(w.attr(file).await.map(|attr| attr.nlink), Ok(0));
+    w.mdt.close_inode(file);
+    w.until("it is freed", async |w| w.attr(file).await == Err(FsError::Stale)).await;
+    w.assert_clean().await;
+}
