@@ -6,6 +6,9 @@
 //! finds its own claim. A bucket is looked at once more when it is claimed: another command may have been faster.
 //! Labels are written last. When anything fails, what was made is taken away again; if even
 //! that cannot be done, the claim stays, and says so to the next command.
+//!
+//! The label of a vdev that could not be added is taken away only when no label of the pool can name that vdev any more:
+//! a pool of which one vdev is not to be found cannot be imported.
 
 use crate::authority::{Authority, Gate, bucket, host};
 use crate::codec::{frame, unframe};
@@ -90,6 +93,8 @@ impl Pool {
     }
 
     async fn add_claimed(&self, free: Vec<(VdevGuid, Opened)>) -> Result<Vec<VdevId>> {
+        // An earlier command may have left labels that name what is in the buckets now.
+        self.settle_config().await?;
         let mut devices: Vec<Arc<Device>> = self.vdevs().iter().map(|v| v.device.clone()).collect();
         let first = self.config().next_vdev;
         if usize::from(u16::MAX - first) < free.len() {
@@ -100,30 +105,58 @@ impl Pool {
             let device = opened.device(&mut devices).await?;
             new.push(Arc::new(Vdev::new(VdevId(first + n as u16), guid, opened, device)));
         }
-        for vdev in &new {
-            self.gate.extend(vdev).await?;
-        }
-        let result = self
-            .commit_config(
-                |config| {
-                    if config.next_vdev != first {
-                        return Err(usage("vdevs were added by another command at the same time: try again"));
-                    }
-                    config.vdevs.extend(vdev_configs(&new));
-                    config.next_vdev += new.len() as u16;
-                    Ok(())
-                },
-                &new,
-            )
-            .await;
-        if let Err(error) = result {
-            let keys = [label::KEY.to_string()];
-            join_all(new.iter().map(|vdev| vdev.delete(&keys))).await;
+        let mut covered = Vec::new();
+        let joined = self.join(first, &new, &mut covered).await;
+        if let Err(error) = joined {
+            self.leave_out(&covered).await;
             return Err(error);
         }
         self.set_vdevs(self.vdevs().iter().chain(&new).cloned().collect());
         self.apply_properties();
         Ok(new.iter().map(|vdev| vdev.id).collect())
+    }
+
+    /// Enters vdevs, the first of which gets the id `first`, into the configuration. `covered` are, even after an
+    /// error, those that the authority covers.
+    async fn join(&self, first: u16, new: &[Arc<Vdev>], covered: &mut Vec<Arc<Vdev>>) -> Result<()> {
+        for vdev in new {
+            self.gate.extend(vdev).await?;
+            covered.push(vdev.clone());
+        }
+        let enter = |config: &mut PoolConfig| {
+            if config.next_vdev != first {
+                return Err(usage("vdevs were added by another command at the same time: try again"));
+            }
+            config.vdevs.extend(vdev_configs(new));
+            config.next_vdev += new.len() as u16;
+            Ok(())
+        };
+        self.commit_config(enter, new).await
+    }
+
+    /// Takes back what a failed addition has made: labels, unless one of the pool's may name these vdevs, and locks.
+    async fn leave_out(&self, covered: &[Arc<Vdev>]) {
+        match self.settle_config().await {
+            Ok(()) => {
+                let keys = [label::KEY.to_string()];
+                for (vdev, deleted) in
+                    covered.iter().zip(join_all(covered.iter().map(|vdev| vdev.delete(&keys))).await)
+                {
+                    if let Err(error) = deleted {
+                        tracing::warn!("{}: a label is left behind: {error}", vdev.url());
+                    }
+                }
+                host::forget(covered);
+            }
+            Err(error) => {
+                for vdev in covered {
+                    tracing::warn!("{}: its label stays, the pool may count on it: {error}", vdev.url());
+                }
+            }
+        }
+        for vdev in covered {
+            self.gate.shrink(vdev);
+        }
     }
 
     /// Deletes every object of the pool in every bucket, labels last, and lets go of it. The labels first say that

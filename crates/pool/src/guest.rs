@@ -184,6 +184,8 @@ impl Authority for Nobody {
         Err(usage("a vdev is added on the pool's own host"))
     }
 
+    fn shrink(&self, _: &Vdev) {}
+
     async fn release(&self) -> Result<()> {
         Ok(())
     }

@@ -189,6 +189,14 @@ impl Pool {
         Ok(())
     }
 
+    /// After a change of the configuration that failed half-way: has no label count that tells of it.
+    pub(crate) async fn settle_config(&self) -> Result<()> {
+        if *self.generation.lock().await == self.config().generation {
+            return Ok(());
+        }
+        self.update_config(|_| Ok(())).await
+    }
+
     /// Writes labels; an error when fewer than `needed` could be written, a warning for each that could not.
     ///
     /// One goes ahead of the others, and between it and them the authority is asked again. A label is replaced whole,

@@ -169,6 +169,8 @@ impl Authority for BucketAuthority {
         Ok(())
     }
 
+    fn shrink(&self, _: &Vdev) {}
+
     async fn release(&self) -> Result<()> {
         let released = self.vdev.put_durable(&format!("{}.released", key(self.epoch.0)), Vec::new()).await;
         self.socket.lock().take();

@@ -120,6 +120,12 @@ impl Authority for HostAuthority {
         Ok(())
     }
 
+    fn shrink(&self, vdev: &Vdev) {
+        if let Some(directory) = &vdev.local {
+            self.locks.lock().retain(|lock| lock.path != directory.join(LOCK));
+        }
+    }
+
     async fn release(&self) -> Result<()> {
         self.locks.lock().clear();
         Ok(())

@@ -48,6 +48,8 @@ pub(crate) trait Authority: Send + Sync + 'static {
     async fn check(&self) -> Result<()>;
     /// Covers a vdev that joins the pool.
     async fn extend(&self, vdev: &Vdev) -> Result<()>;
+    /// Covers a vdev no more that did not join after all.
+    fn shrink(&self, vdev: &Vdev);
     /// Lets go, so that others need no force.
     async fn release(&self) -> Result<()>;
 }
@@ -132,6 +134,11 @@ impl Gate {
 
     pub async fn extend(&self, vdev: &Vdev) -> Result<()> {
         self.authority.extend(vdev).await
+    }
+
+    /// Takes an [`Gate::extend`] back.
+    pub fn shrink(&self, vdev: &Vdev) {
+        self.authority.shrink(vdev);
     }
 
     /// Nothing may be written from here on.

@@ -247,6 +247,47 @@ async fn vdevs_are_added_online_and_used_at_once() {
     assert_eq!(pool.read(&ptrs, crate::Caching::Keep).await.unwrap(), [Bytes::from("x")]);
 }
 
+/// A pool of two directories that fail on purpose, and one directory more.
+async fn a_pool_that_may_grow(root: &std::path::Path) -> (std::sync::Arc<Pool>, Vec<String>) {
+    let urls = directories(root, 3);
+    urls[..2].iter().for_each(|url| make_faulty(url));
+    (create(&urls[..2]).await, urls)
+}
+
+#[tokio::test]
+async fn a_vdev_that_a_label_may_name_keeps_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    let (pool, urls) = a_pool_that_may_grow(root.path()).await;
+    // One label names the new vdev, and no other can be written that does not.
+    faulty(&urls[0]).script(Operation::Put, "tarn/label", 1, Fault::ReplyLost);
+    faulty(&urls[0]).script(Operation::Put, "tarn/label", 1, Fault::Fail);
+    faulty(&urls[1]).script(Operation::Put, "tarn/label", 2, Fault::Fail);
+    assert!(pool.add_vdevs(&urls[2..], false).await.is_err());
+    assert_eq!(pool.config().vdevs.len(), 2);
+    pool.release().await.unwrap();
+    let pool = Pool::import(&urls, None, options(1)).await.unwrap();
+    assert_eq!(pool.config().vdevs.len(), 3);
+}
+
+#[tokio::test]
+async fn a_vdev_that_could_not_be_added_leaves_nothing_and_can_be_added_again() {
+    let root = tempfile::tempdir().unwrap();
+    let (pool, urls) = a_pool_that_may_grow(root.path()).await;
+    faulty(&urls[1]).script(Operation::Put, "tarn/label", 1, Fault::Fail);
+    assert!(pool.add_vdevs(&urls[2..], false).await.is_err());
+    assert!(!std::path::Path::new(&urls[2]).join("tarn").exists());
+    pool.release().await.unwrap();
+    let pool = Pool::import(&urls[..2], None, options(1)).await.unwrap();
+    // Where it leaves its label behind, that is no member of the pool and can be taken.
+    faulty(&urls[1]).script(Operation::Put, "tarn/label", 2, Fault::Fail);
+    assert!(pool.add_vdevs(&urls[2..], false).await.is_err());
+    assert!(text(pool.add_vdevs(&urls[2..], false).await).contains("active pool 'tank'"));
+    assert_eq!(pool.add_vdevs(&urls[2..], true).await.unwrap(), [VdevId(2)]);
+    pool.release().await.unwrap();
+    let pool = Pool::import(&urls, None, options(1)).await.unwrap();
+    assert_eq!(pool.config().vdevs.len(), 3);
+}
+
 #[tokio::test]
 async fn destroy_leaves_nothing_and_a_half_destroyed_pool_is_no_pool() {
     let root = tempfile::tempdir().unwrap();
