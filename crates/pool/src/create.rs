@@ -80,7 +80,9 @@ impl Pool {
         }
         let mut free = Vec::new();
         for bucket in open_all(urls).await? {
-            if let Some(vdev) = self.vdevs().iter().find(|v| v.local.is_some() && v.local == bucket.local) {
+            let same =
+                |v: &&Arc<Vdev>| v.url() == bucket.url() || (v.local.is_some() && v.local == bucket.local);
+            if let Some(vdev) = self.vdevs().iter().find(same) {
                 return Err(usage(format!("{} is vdev {} of this pool already", bucket.url(), vdev.id)));
             }
             check_free(&bucket, force).await?;
@@ -105,56 +107,81 @@ impl Pool {
             let device = opened.device(&mut devices).await?;
             new.push(Arc::new(Vdev::new(VdevId(first + n as u16), guid, opened, device)));
         }
-        let mut covered = Vec::new();
-        let joined = self.join(first, &new, &mut covered).await;
-        if let Err(error) = joined {
-            self.leave_out(&covered).await;
+        self.refuse_own(&new).await?;
+        let locks = self.lock_out(&new).await?;
+        // The labels are the former pools' until all is deleted.
+        if let Err(error) = try_join_all(new.iter().map(|vdev| make_empty(vdev))).await {
+            new.iter().for_each(|vdev| self.gate.shrink(vdev));
             return Err(error);
-        }
-        self.set_vdevs(self.vdevs().iter().chain(&new).cloned().collect());
-        self.apply_properties();
-        Ok(new.iter().map(|vdev| vdev.id).collect())
-    }
-
-    /// Enters vdevs, the first of which gets the id `first`, into the configuration. `covered` are, even after an
-    /// error, those that the authority covers.
-    async fn join(&self, first: u16, new: &[Arc<Vdev>], covered: &mut Vec<Arc<Vdev>>) -> Result<()> {
-        for vdev in new {
-            self.gate.extend(vdev).await?;
-            covered.push(vdev.clone());
         }
         let enter = |config: &mut PoolConfig| {
             if config.next_vdev != first {
                 return Err(usage("vdevs were added by another command at the same time: try again"));
             }
-            config.vdevs.extend(vdev_configs(new));
+            config.vdevs.extend(vdev_configs(&new));
             config.next_vdev += new.len() as u16;
             Ok(())
         };
-        self.commit_config(enter, new).await
+        if let Err(error) = self.commit_config(enter, &new).await {
+            self.leave_out(&new).await;
+            return Err(error);
+        }
+        drop(locks);
+        self.set_vdevs(self.vdevs().iter().chain(&new).cloned().collect());
+        self.apply_properties();
+        Ok(new.iter().map(|vdev| vdev.id).collect())
+    }
+
+    /// Has the authority cover vdevs that are to join, all or none. An authority in a bucket does not say whether another
+    /// pool is running on this host's disks: the locks given do.
+    async fn lock_out(&self, new: &[Arc<Vdev>]) -> Result<Option<host::HostAuthority>> {
+        for (n, vdev) in new.iter().enumerate() {
+            if let Err(error) = self.gate.extend(vdev).await {
+                new[..n].iter().for_each(|vdev| self.gate.shrink(vdev));
+                return Err(error);
+            }
+        }
+        let config = self.config();
+        match config.properties.get("authority").map_or("host", String::as_str) {
+            "host" => Ok(None),
+            _ => host_lock(&config, new, &self.host),
+        }
+    }
+
+    /// Refuses buckets whose labels say that they are vdevs of this pool, under whatever name.
+    async fn refuse_own(&self, new: &[Arc<Vdev>]) -> Result<()> {
+        for vdev in new {
+            if let Found::Label(label) = label::read(&*vdev.bucket).await?
+                && label.pool.guid == self.guid
+                && let Some(own) = self.vdevs().iter().find(|v| v.guid == label.vdev)
+            {
+                return Err(usage(format!("{} is vdev {} of this pool already", vdev.url(), own.id)));
+            }
+        }
+        Ok(())
     }
 
     /// Takes back what a failed addition has made: labels, unless one of the pool's may name these vdevs, and locks.
-    async fn leave_out(&self, covered: &[Arc<Vdev>]) {
+    async fn leave_out(&self, new: &[Arc<Vdev>]) {
         match self.settle_config().await {
             Ok(()) => {
                 let keys = [label::KEY.to_string()];
                 for (vdev, deleted) in
-                    covered.iter().zip(join_all(covered.iter().map(|vdev| vdev.delete(&keys))).await)
+                    new.iter().zip(join_all(new.iter().map(|vdev| vdev.delete(&keys))).await)
                 {
                     if let Err(error) = deleted {
                         tracing::warn!("{}: a label is left behind: {error}", vdev.url());
                     }
                 }
-                host::forget(covered);
+                host::forget(new);
             }
             Err(error) => {
-                for vdev in covered {
+                for vdev in new {
                     tracing::warn!("{}: its label stays, the pool may count on it: {error}", vdev.url());
                 }
             }
         }
-        for vdev in covered {
+        for vdev in new {
             self.gate.shrink(vdev);
         }
     }
@@ -195,6 +222,15 @@ async fn clear(vdev: &Vdev) -> Result<()> {
         }
     }
     vdev.sync().await
+}
+
+/// Deletes all that a former pool has left in a bucket. Without force that is at most the label of one that was
+/// destroyed. Whoever might use the bucket is locked out.
+async fn make_empty(vdev: &Vdev) -> Result<()> {
+    clear(vdev).await?;
+    let mut old: Vec<String> = vdev.list(bucket::PREFIX).await?.into_iter().map(|o| o.key).collect();
+    old.push(label::KEY.to_string());
+    vdev.delete(&old).await
 }
 
 /// A new identity; 0 is nobody's.
@@ -349,11 +385,7 @@ async fn create_on(spec: &CreateSpec, free: Vec<(VdevGuid, Opened)>) -> Result<A
     // The lock comes before anything is deleted: nobody else uses these buckets.
     let locks = host_lock(&config, &vdevs, &spec.host)?;
     for vdev in &vdevs {
-        // Without force there is at most the label of a pool that was destroyed.
-        clear(vdev).await?;
-        let mut old: Vec<String> = vdev.list(bucket::PREFIX).await?.into_iter().map(|o| o.key).collect();
-        old.push(label::KEY.to_string());
-        vdev.delete(&old).await?;
+        make_empty(vdev).await?;
     }
     config.properties.insert("authority".into(), authority_property.clone());
     let authority: Box<dyn Authority> = match (authority_property.as_str(), locks) {

@@ -224,7 +224,7 @@ async fn unknown_features_are_refused_by_class() {
 async fn vdevs_are_added_online_and_used_at_once() {
     let urls = memory(4);
     let pool = create(&urls[..3]).await;
-    assert!(text(pool.add_vdevs(&urls[..1], false).await).contains("pool 'tank'"));
+    assert!(text(pool.add_vdevs(&urls[..1], false).await).contains("of this pool already"));
     make_faulty(&urls[3]);
     Pool::scan(&urls[3..]).await.unwrap();
     faulty(&urls[3]).script(Operation::Put, "tarn/label", 1, Fault::Fail);
@@ -245,6 +245,42 @@ async fn vdevs_are_added_online_and_used_at_once() {
     assert!(text(Pool::import(&urls[..3], None, options(1)).await).contains("1 of 4 vdevs"));
     let pool = Pool::import(&urls, None, options(1)).await.unwrap();
     assert_eq!(pool.read(&ptrs, crate::Caching::Keep).await.unwrap(), [Bytes::from("x")]);
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_added_by_force_loses_what_it_held() {
+    let urls = memory(2);
+    let former = create(&urls[1..]).await;
+    write(&former, segment(VdevId(0), 1, 0), &[data(100, 1, false)], Compression::Off, ChecksumKind::Xxh3)
+        .await
+        .unwrap();
+    former.log_history("x").await.unwrap();
+    set(&urls[1], "m/00000005/manifest/00000000000000000001.manifest", b"old".to_vec()).await;
+    former.release().await.unwrap();
+    let pool = create(&urls[..1]).await;
+    assert!(text(pool.add_vdevs(&urls[1..], false).await).contains("active pool 'tank'"));
+    pool.add_vdevs(&urls[1..], true).await.unwrap();
+    assert_eq!(objects(&urls[1]).await, ["tarn/label"]);
+    // What is in the pool is not emptied, whatever force is used.
+    for url in &urls {
+        let again = pool.add_vdevs(std::slice::from_ref(url), true).await;
+        assert!(text(again).contains("of this pool already"));
+    }
+    pool.release().await.unwrap();
+    Pool::import(&urls, None, options(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_of_a_running_pool_is_not_added_by_force() {
+    let root = tempfile::tempdir().unwrap();
+    let urls = [memory(1), directories(root.path(), 1)].concat();
+    let running = create(&urls[1..]).await;
+    running.log_history("x").await.unwrap();
+    let before = objects(&urls[1]).await;
+    let pool = create(&urls[..1]).await;
+    assert!(text(pool.add_vdevs(&urls[1..], true).await).contains("is in use by process"));
+    assert_eq!(objects(&urls[1]).await, before);
+    running.log_history("y").await.unwrap();
 }
 
 /// A pool of two directories that fail on purpose, and one directory more.
