@@ -5,7 +5,7 @@ use crate::control::Reply;
 use crate::control::report::{DatasetReport, Usage};
 use crate::properties;
 use crate::wiring::{self, Budget, Dataset};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tarn_pool::DatasetConfig;
@@ -28,8 +28,11 @@ impl Node {
 
     /// The dataset, opened if it is not; called with `admin` held.
     pub(super) async fn dataset(&self, row: &DatasetConfig) -> Result<Arc<Dataset>> {
-        if let Some(open) = self.open.lock().get(&row.id) {
-            return Ok(open.clone());
+        let open = self.open.lock().get(&row.id).cloned();
+        match open {
+            Some(open) if open.closing() => self.finish_close(row, &open).await?,
+            Some(open) => return Ok(open),
+            None => {}
         }
         let rows = self.rows();
         let values = properties::effective_all(&rows, &row.name);
@@ -43,6 +46,18 @@ impl Node {
         let dataset = dataset.with_context(|| format!("cannot open '{}'", row.name))?;
         self.open.lock().insert(row.id, dataset.clone());
         Ok(dataset)
+    }
+
+    /// Closes what an earlier close has left half closed, so that it can be opened anew; never mounted.
+    async fn finish_close(&self, row: &DatasetConfig, dataset: &Arc<Dataset>) -> Result<()> {
+        let unfinished = || format!("'{}' is not closed yet since it was last unmounted", row.name);
+        if let Some(why) = self.pool.suspended() {
+            return Err(anyhow!("the pool is suspended: {why}").context(unfinished()));
+        }
+        dataset.close(&crate::progress::Silent).await.with_context(unfinished)?;
+        self.open.lock().remove(&row.id);
+        // Another host's is had by a mount of its own.
+        dataset.exported().map(drop).with_context(|| format!("'{}' has just been unmounted", row.name))
     }
 
     /// Flushes and closes a dataset if it is open and not mounted; called with `admin` held.

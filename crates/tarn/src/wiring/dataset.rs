@@ -10,6 +10,7 @@ use crate::telemetry::{DatasetSample, LinkSample, TargetSample};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tarn_base::{ChecksumKind, Compression, DatasetId, Ino, SystemClock};
 use tarn_client::{Client, ClientOptions};
@@ -57,6 +58,8 @@ pub struct Dataset {
     pool: Arc<Pool>,
     client: Arc<Client>,
     place: Place,
+    /// Its client has ended for good: it can only be closed.
+    closing: AtomicBool,
 }
 
 /// Where a dataset's metadata target is.
@@ -104,7 +107,14 @@ impl Dataset {
         let client = Client::new(LocalMds::new(mdt.clone()), pool.clone(), options);
         let exported = Exported::new(&row.name, pool.clone(), mdt.clone(), values.clone());
         let place = Place::Here { mdt, exported };
-        Ok(Arc::new(Dataset { id: row.id, name: row.name.clone(), pool: pool.clone(), client, place }))
+        Ok(Arc::new(Dataset {
+            id: row.id,
+            name: row.name.clone(),
+            pool: pool.clone(),
+            client,
+            place,
+            closing: AtomicBool::new(false),
+        }))
     }
 
     /// Has a dataset that another host serves. Its pool is what that host says of it.
@@ -118,7 +128,8 @@ impl Dataset {
         let (client, pool) =
             Client::remote(link.clone(), &address.to_string(), reach, records, options).await?;
         let id = link.info().id;
-        Ok(Arc::new(Dataset { id, name: address.to_string(), pool, client, place: Place::There(link) }))
+        let (name, place) = (address.to_string(), Place::There(link));
+        Ok(Arc::new(Dataset { id, name, pool, client, place, closing: AtomicBool::new(false) }))
     }
 
     pub fn id(&self) -> DatasetId {
@@ -222,11 +233,20 @@ impl Dataset {
         Progress { what: format!("flushing {}", self.name), done, total, unit: Unit::Bytes }
     }
 
+    /// A close has failed half-way: nothing that is written to it now would reach a bucket. What was written before is
+    /// durable.
+    pub fn closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
     /// Flushes, and ends the client and the metadata target. When the flush fails both go on, so that it can be
-    /// tried again.
+    /// tried again. When what follows fails it is [`Dataset::closing`], and another call goes on from there.
     pub async fn close(&self, sink: &dyn Sink) -> Result<()> {
-        let total = self.dirty_bytes();
-        self.client.shutdown(|left| sink.progress(self.flushing(total, left))).await?;
+        if !self.closing() {
+            let total = self.dirty_bytes();
+            self.client.shutdown(|left| sink.progress(self.flushing(total, left))).await?;
+            self.closing.store(true, Ordering::Release);
+        }
         match &self.place {
             Place::Here { mdt, .. } => {
                 mdt.close().await.context("cannot close the metadata database")?;
