@@ -36,11 +36,22 @@ pub struct Exported {
 
 struct State {
     mds: Arc<LocalMds>,
+    /// Clients that are coming or leaving: until that is over nobody else has the dataset either.
+    moving: usize,
     /// Ends the connection that is served.
     end: CancellationToken,
     connected: bool,
     /// Since when nobody is connected.
     since: Instant,
+}
+
+/// A client is coming or leaving.
+pub struct Moving(Arc<Exported>);
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.0.state.lock().moving -= 1;
+    }
 }
 
 /// The right to be served, given back when it is dropped.
@@ -66,6 +77,7 @@ impl Exported {
     ) -> Arc<Exported> {
         let state = State {
             mds: LocalMds::new(mdt.clone()),
+            moving: 0,
             end: CancellationToken::new(),
             connected: false,
             since: Instant::now(),
@@ -81,8 +93,15 @@ impl Exported {
         })
     }
 
+    /// Whoever is about to let a client in says so first: from then on [`Exported::taken`] holds.
+    pub fn moving(self: &Arc<Self>) -> Moving {
+        self.state.lock().moving += 1;
+        Moving(self.clone())
+    }
+
     /// Lets a client have the dataset, or have it again.
     pub async fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Served, Refusal> {
+        let _moving = self.moving();
         match self.mdt.client() {
             Some(id) if id == hello.client => {}
             Some(_) if !hello.resumes => self.give_up_absent().await.map_err(Refusal::Not)?,
@@ -115,7 +134,7 @@ impl Exported {
     }
 
     /// Gives up a client that has been away for long enough.
-    async fn give_up_absent(&self) -> Result<(), String> {
+    async fn give_up_absent(self: &Arc<Self>) -> Result<(), String> {
         {
             let state = self.state.lock();
             if state.connected {
@@ -134,13 +153,14 @@ impl Exported {
     }
 
     /// Forgets the client, and the locks that it had.
-    async fn forget(&self) -> Result<(), FsError> {
+    async fn forget(self: &Arc<Self>) -> Result<(), FsError> {
+        let _moving = self.moving();
         self.state.lock().mds = LocalMds::new(self.mdt.clone());
         self.mdt.dismiss().await
     }
 
     /// Takes the dataset from its client, whatever that has not made durable.
-    pub async fn give_up(&self) -> Result<(), FsError> {
+    pub async fn give_up(self: &Arc<Self>) -> Result<(), FsError> {
         self.state.lock().end.cancel();
         let ended = tokio::time::timeout(ENDING, self.turn.lock()).await;
         let _turn = ended.map_err(|_| FsError::Io("the client's connection does not end".into()))?;
@@ -151,9 +171,9 @@ impl Exported {
         self.state.lock().connected
     }
 
-    /// A client has the dataset, whether it is connected or not.
+    /// A client has the dataset, whether it is connected or not, or is being let in, or has not left altogether.
     pub fn taken(&self) -> bool {
-        self.mdt.client().is_some()
+        self.state.lock().moving > 0 || self.mdt.client().is_some()
     }
 }
 

@@ -5,6 +5,6 @@ mod export;
 mod mds;
 mod oss;
 
-pub use export::Exported;
+pub use export::{Exported, Moving};
 pub use mds::LocalMds;
 pub use oss::LocalOss;

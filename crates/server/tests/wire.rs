@@ -272,6 +272,33 @@ async fn one_client_at_a_time_has_a_dataset() {
     Link::open(Box::new(Way(world.clone())), 2, "tank").await.unwrap();
 }
 
+/// Until a client has come in or has left, nobody on the host itself may take its place.
+#[tokio::test]
+async fn a_dataset_is_taken_while_its_client_comes_or_leaves() {
+    let world = World::new().await;
+    let export = world.export.lock().clone();
+    let watched = export.clone();
+    // Looked at each time that the other task waits for something.
+    async fn throughout<T>(export: &Exported, task: impl Future<Output = T>) -> T {
+        let mut task = std::pin::pin!(task);
+        std::future::poll_fn(|cx| {
+            let polled = task.as_mut().poll(cx);
+            assert!(polled.is_ready() || export.taken(), "somebody else could have it");
+            polled
+        })
+        .await
+    }
+    assert!(!export.taken());
+    let hello = Hello { oldest: 1, newest: 9, client: 1, dataset: "tank".into(), resumes: false };
+    let served = throughout(&watched, export.admit(&hello)).await.ok().unwrap();
+    throughout(&watched, served.session.leave()).await.unwrap();
+    assert!(!export.taken());
+    let moving = export.moving();
+    assert!(export.taken());
+    drop(moving);
+    assert!(!export.taken());
+}
+
 const ALL: LockRange = LockRange { start: 0, end: u64::MAX };
 
 fn bsd(token: u64) -> LockOwner {

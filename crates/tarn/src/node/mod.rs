@@ -107,6 +107,8 @@ pub struct Node {
     admin: tokio::sync::Mutex<()>,
     open: Mutex<BTreeMap<DatasetId, Arc<Dataset>>>,
     mounts: Mutex<Vec<mounts::Mount>>,
+    /// Datasets that are not mounted any more and are still being written out, once for each mount that they had.
+    ending: Mutex<Vec<DatasetId>>,
     /// Where clients on other hosts come in.
     door: Mutex<Option<serve::OpenDoor>>,
     phase: watch::Sender<Phase>,
@@ -162,6 +164,7 @@ impl Node {
             admin: tokio::sync::Mutex::default(),
             open: Mutex::new(open),
             mounts: Mutex::default(),
+            ending: Mutex::default(),
             door: Mutex::default(),
             phase: watch::Sender::new(Phase::Serving),
             closing: answer::Latest::default(),

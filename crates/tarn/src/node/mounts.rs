@@ -222,9 +222,15 @@ impl Node {
             let _admin = self.admin.lock().await;
             let mut mounts = self.mounts.lock();
             let at = mounts.iter().position(|m| Arc::ptr_eq(&m.fuse, fuse));
-            at.map(|at| mounts.remove(at))
+            at.map(|at| {
+                let mount = mounts.remove(at);
+                let row = self.row(&mount.dataset).ok();
+                // Nobody on another host may have it before all is written that was written here.
+                self.ending.lock().extend(row.as_ref().map(|row| row.id));
+                (mount, row)
+            })
         };
-        let Some(mount) = mount else { return };
+        let Some((mount, ending)) = mount else { return };
         tracing::info!("'{}' was unmounted from {}", mount.dataset, mount.dir.display());
         if let Some(dataset) = self.open_dataset(&mount.dataset)
             && let Err(e) = self.flush_to_end(&dataset, &self.closing).await
@@ -232,6 +238,11 @@ impl Node {
             tracing::error!("{e:#}");
         }
         let _admin = self.admin.lock().await;
+        if let Some(row) = ending {
+            let mut ending = self.ending.lock();
+            let at = ending.iter().position(|id| *id == row.id);
+            at.map(|at| ending.swap_remove(at));
+        }
         // It may be mounted again by now, and stays open then.
         if let Ok(row) = self.row(&mount.dataset)
             && let Err(e) = self.close_unmounted(&row, &self.closing).await

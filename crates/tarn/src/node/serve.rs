@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tarn_proto::wire::{self, Broken, Hello, Refusal, Served};
+use tarn_server::Moving;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -41,7 +42,7 @@ impl wire::Export for Visitors {
     fn admit<'a>(&'a self, hello: &'a Hello) -> BoxFuture<'a, Result<Served, Refusal>> {
         Box::pin(async move {
             let told = |e: anyhow::Error| Refusal::Not(crate::error::one_line(&e));
-            let dataset = self.node.open_for_visitor(&hello.dataset).await.map_err(told)?;
+            let (dataset, _moving) = self.node.open_for_visitor(&hello.dataset).await.map_err(told)?;
             let served = dataset.exported().map_err(told)?.admit(hello).await?;
             tracing::info!("{}: has '{}'", self.peer, hello.dataset);
             Ok(served)
@@ -126,14 +127,23 @@ impl Node {
         door.as_ref().map(|door| DoorReport { at: door.at, tls: door.tls, visitors: visitors.collect() })
     }
 
-    async fn open_for_visitor(self: &Arc<Self>, name: &str) -> Result<Arc<Dataset>> {
+    /// Opens a dataset for a client that may come in. For as long as the second value lives, nobody mounts it here and
+    /// nobody closes it.
+    async fn open_for_visitor(self: &Arc<Self>, name: &str) -> Result<(Arc<Dataset>, Moving)> {
         let _admin = self.admin.lock().await;
         self.check_serving()?;
         let row = self.row(name)?;
         if let Some(dir) = self.mounted_at(name) {
             bail!("'{name}' is mounted on the server itself, at {}: unmount it there", dir.display());
         }
-        self.dataset(&row).await
+        let dataset = self.dataset(&row).await?;
+        if self.ending.lock().contains(&row.id) || dataset.dirty_bytes() > 0 {
+            bail!(
+                "'{name}' was mounted on the server itself, and is still being written out: try again later"
+            );
+        }
+        let moving = dataset.exported()?.moving();
+        Ok((dataset, moving))
     }
 
     /// Closes what a client has left.
