@@ -48,10 +48,10 @@ struct Holder {
     handle: u64,
 }
 
-/// For each file the owners that have asked for a lock since they last gave up all.
-#[derive(Default)]
+/// For each file the owners that have asked for a lock, or were given one, since they last gave up all.
+#[derive(Clone, Default)]
 pub(super) struct LockBook {
-    files: Mutex<HashMap<Ino, Vec<Holder>>>,
+    files: Arc<Mutex<HashMap<Ino, Vec<Holder>>>>,
 }
 
 impl LockBook {
@@ -62,6 +62,22 @@ impl LockBook {
         match holders.iter_mut().find(|h| h.kind == holder.kind && h.token == holder.token) {
             Some(known) => *known = holder,
             None => holders.push(holder),
+        }
+    }
+
+    /// While a lock is waited for, another thread of the process may close a descriptor of the file, and its owner is
+    /// forgotten. It is known again before anybody hears that it has the lock.
+    fn note_when_granted(&self, asked: Asked, answer: Answer<()>) -> Answer<()> {
+        match answer {
+            Answer::Pending(granted) => {
+                let book = self.clone();
+                Answer::pending(async move {
+                    granted.await?;
+                    book.note(&asked);
+                    Ok(())
+                })
+            }
+            ready => ready,
         }
     }
 
@@ -90,7 +106,8 @@ impl LockBook {
             Ok(None) => client.unlock(asked.ino, asked.lock_owner(), range),
             Ok(Some(mode)) => {
                 self.note(&asked);
-                client.lock(asked.ino, asked.lock_owner(), range, mode, wait)
+                let answer = client.lock(asked.ino, asked.lock_owner(), range, mode, wait);
+                self.note_when_granted(asked, answer)
             }
         };
         let signals = if wait { Signals::GiveUp } else { Signals::Killable };
@@ -183,5 +200,21 @@ mod tests {
         assert_eq!(tokens(book.take(Ino(1), |h| h.kind == LockKind::Posix && h.token == process)), [process]);
         assert!(book.files.lock().is_empty());
         assert!(book.take(Ino(2), |_| true).is_empty());
+    }
+
+    #[test]
+    fn who_waited_for_a_lock_is_known_again_when_it_is_granted() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let book = LockBook::default();
+        let process = |holder: &Holder| holder.kind == LockKind::Posix && holder.token == 100;
+        for granted in [Ok(()), Err(FsError::Interrupted)] {
+            book.note(&asked(1, 100, false));
+            let result = granted.clone();
+            let waits = book.note_when_granted(asked(1, 100, false), Answer::pending(async move { result }));
+            // Another thread closes another descriptor of the file.
+            assert_eq!(book.take(Ino(1), process).len(), 1);
+            assert_eq!(runtime.block_on(waits.wait()), granted);
+            assert_eq!(book.take(Ino(1), process).len(), usize::from(granted.is_ok()));
+        }
     }
 }
