@@ -8,20 +8,19 @@ use tarn_base::Ino;
 #[derive(Default)]
 pub(super) struct Held {
     opens: HashMap<Ino, u32>,
-    /// What an owner has done to a file's locks, as far as later calls have not undone it: done once more in this order,
-    /// it gives the same locks.
-    locks: HashMap<(Ino, LockKind, u64), Vec<Done>>,
+    /// What an owner has of a file: ranges that do not meet. Those of different owners do not conflict either, so they can
+    /// be taken anew in any order, which would not hold for what was done to come by them.
+    locks: HashMap<(Ino, LockKind, u64), Vec<Has>>,
 }
 
-type Done = (LockOwner, LockRange, Option<LockMode>);
+type Has = (LockOwner, LockRange, LockMode);
 
 impl LockRange {
-    fn covers(&self, other: &LockRange) -> bool {
-        self.start <= other.start && other.end <= self.end
-    }
-
-    fn meets(&self, other: &LockRange) -> bool {
-        self.start <= other.end && other.start <= self.end
+    /// What is left without `other`: before it and behind it.
+    fn without(self, other: LockRange) -> impl Iterator<Item = LockRange> {
+        let before = other.start.checked_sub(1).map(|end| LockRange { end: end.min(self.end), ..self });
+        let behind = other.end.checked_add(1).map(|start| LockRange { start: start.max(self.start), ..self });
+        before.into_iter().chain(behind).filter(|range| range.start <= range.end)
     }
 }
 
@@ -42,19 +41,18 @@ impl Held {
     /// The owner has locked a range, or unlocked it.
     pub fn lock(&mut self, ino: Ino, owner: LockOwner, range: LockRange, mode: Option<LockMode>) {
         let key = (ino, owner.kind, owner.token);
-        let done = self.locks.entry(key).or_default();
-        done.retain(|(_, earlier, _)| !range.covers(earlier));
-        if mode.is_some() || done.iter().any(|(_, earlier, _)| earlier.meets(&range)) {
-            done.push((owner, range, mode));
-        }
-        if done.is_empty() {
-            self.locks.remove(&key);
+        let has = self.locks.remove(&key).unwrap_or_default().into_iter();
+        let mut has: Vec<Has> =
+            has.flat_map(|(who, at, how)| at.without(range).map(move |left| (who, left, how))).collect();
+        has.extend(mode.map(|mode| (owner, range, mode)));
+        if !has.is_empty() {
+            self.locks.insert(key, has);
         }
     }
 
     pub fn all(&self) -> Holds {
-        let locks = self.locks.iter().flat_map(|((ino, ..), done)| {
-            done.iter().map(|(owner, range, mode)| (*ino, *owner, *range, *mode))
+        let locks = self.locks.iter().flat_map(|((ino, ..), has)| {
+            has.iter().map(|(owner, range, mode)| (*ino, *owner, *range, Some(*mode)))
         });
         Holds {
             opens: self.opens.iter().map(|(ino, count)| (*ino, *count)).collect(),
@@ -79,10 +77,27 @@ mod tests {
         assert_eq!(held.all(), Holds::default());
         held.lock(ino, owner, range(0, 9), Some(LockMode::Shared));
         held.lock(ino, owner, range(4, 5), None);
-        let split = [(ino, owner, range(0, 9), Some(LockMode::Shared)), (ino, owner, range(4, 5), None)];
-        assert_eq!(held.all().locks, split);
+        held.lock(ino, owner, range(8, 12), Some(LockMode::Exclusive));
+        let (shared, exclusive) = (Some(LockMode::Shared), Some(LockMode::Exclusive));
+        let parts = [(range(0, 3), shared), (range(6, 7), shared), (range(8, 12), exclusive)];
+        assert_eq!(held.all().locks, parts.map(|(range, mode)| (ino, owner, range, mode)));
         held.lock(ino, owner, range(0, u64::MAX), None);
         assert_eq!(held.all(), Holds::default());
+    }
+
+    /// Whoever takes them anew does so in any order.
+    #[test]
+    fn what_one_owner_gave_to_another_is_the_others_alone() {
+        let owner = |token| LockOwner { kind: LockKind::Posix, token, pid: 1 };
+        let range = |start, end| LockRange { start, end };
+        let (ino, exclusive, mut held) = (Ino(5), Some(LockMode::Exclusive), Held::default());
+        held.lock(ino, owner(1), range(0, 9), exclusive);
+        held.lock(ino, owner(1), range(5, 9), None);
+        held.lock(ino, owner(2), range(5, 9), exclusive);
+        let mut locks = held.all().locks;
+        locks.sort_by_key(|(_, owner, ..)| owner.token);
+        let whole = [(ino, owner(1), range(0, 4), exclusive), (ino, owner(2), range(5, 9), exclusive)];
+        assert_eq!(locks, whole);
     }
 
     #[test]

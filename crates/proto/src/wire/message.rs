@@ -78,7 +78,7 @@ pub(super) struct Past<'a> {
 pub(super) struct Holds {
     /// How often each is open.
     pub opens: Vec<(Ino, u32)>,
-    /// Locks and unlocks (no mode), to be done in this order.
+    /// Locks, in any order. One without a mode is an unlock, as earlier clients sent them.
     pub locks: Vec<(Ino, LockOwner, LockRange, Option<LockMode>)>,
 }
 
@@ -285,13 +285,16 @@ fn resume(at: &Services<'_>, holds: Holds) -> Encoded {
     let (mds, session) = (at.mds.clone(), at.session.clone());
     let resumed = async move {
         patiently(&*session, &mut { TRIES }, || session.resumed(holds.opens.clone())).await?;
+        // One that cannot be had is no reason to lose the others.
+        let mut outcome = Ok::<_, FsError>(());
         for (ino, owner, range, mode) in holds.locks {
-            match mode {
-                Some(mode) => mds.lock(ino, owner, range, mode, false).wait().await?,
-                None => mds.unlock(ino, owner, range).wait().await?,
-            }
+            let done = match mode {
+                Some(mode) => mds.lock(ino, owner, range, mode, false).wait().await,
+                None => mds.unlock(ino, owner, range).wait().await,
+            };
+            outcome = outcome.and(done);
         }
-        Ok::<_, FsError>(())
+        outcome
     };
     Encoded::Pending(resumed.map(|done| (encode(&done), Bytes::new())).boxed())
 }
