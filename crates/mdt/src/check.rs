@@ -164,8 +164,7 @@ impl Mdt {
     pub async fn free_leaked(self: &Arc<Self>, report: &mut CheckReport) -> Result<usize, FsError> {
         let mut leaked = Vec::new();
         for &id in &report.leaked_segments {
-            let row = self.look(move |tx| Ok((tx.get(&key::segment(id))?, tx.get(&key::grant(id.grant))?)));
-            if row.wait().await? == (None, None) && !self.reclaimer.contains(id) {
+            if !self.may_be_needed(id).await? {
                 leaked.push(id);
             }
         }
@@ -175,8 +174,16 @@ impl Mdt {
         Ok(leaked.len())
     }
 
+    /// Whether a row, a grant or the list of what is to be deleted names a segment now.
+    async fn may_be_needed(self: &Arc<Self>, id: SegmentId) -> Result<bool, FsError> {
+        let rows = self.look(move |tx| Ok((tx.get(&key::segment(id))?, tx.get(&key::grant(id.grant))?)));
+        Ok(rows.wait().await? != (None, None) || self.reclaimer.contains(id))
+    }
+
+    /// The buckets are listed after the snapshot was taken, so what seems missing or leaked is asked for again: its
+    /// grant may be younger than the snapshot, or its segment freed and deleted since.
     async fn compare_objects(
-        &self,
+        self: &Arc<Self>,
         walk: &mut Walk,
         rows: &HashMap<SegmentId, SegmentPhys>,
         carried: &HashSet<SegmentId>,
@@ -185,12 +192,16 @@ impl Mdt {
     ) -> Result<(), FsError> {
         let listed = self.pool.list_segments(self.dataset).await.map_err(pool_error)?;
         let objects: HashSet<SegmentId> = listed.into_iter().map(|(id, _)| id).collect();
-        for id in rows.keys().filter(|id| !objects.contains(id) && !carried.contains(id)) {
-            let file = walk.owner.get(id).map(|ino| walk.path(*ino)).unwrap_or_default();
+        for &id in rows.keys().filter(|id| !objects.contains(id) && !carried.contains(id)) {
+            if self.look(move |tx| tx.get(&key::segment(id))).wait().await?.is_none() {
+                continue;
+            }
+            let file = walk.owner.get(&id).map(|ino| walk.path(*ino)).unwrap_or_default();
             walk.report.missing.push(format!("segment {id} is not in its bucket: {file}"));
         }
         for id in objects {
-            if !rows.contains_key(&id) && !freed.contains(&id) && !open.contains(&id.grant) {
+            let named = rows.contains_key(&id) || freed.contains(&id) || open.contains(&id.grant);
+            if !named && !self.may_be_needed(id).await? {
                 walk.report.leaked_segments.push(id);
             }
         }

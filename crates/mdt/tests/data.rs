@@ -4,7 +4,7 @@ mod world;
 
 use std::collections::BTreeMap;
 use tarn_base::posix::SetAttr;
-use tarn_base::{Compression, FsError, Ino, RecordOwner, Txg};
+use tarn_base::{Compression, FsError, Ino, RecordOwner, SegmentId, Txg};
 use tarn_mdt::Share;
 use tarn_pool::SegmentBuilder;
 use world::World;
@@ -58,6 +58,33 @@ async fn segments_that_nobody_committed_are_swept_after_a_crash() {
     assert_eq!((w.read(file, 0).await, w.ptr(file, 0).await.is_some()), (Some(1), true));
     assert_eq!(w.attr(file).await.map(|x| x.size), Ok(RECORD as u64));
     w.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_begins_and_ends_during_a_check_is_neither_leaked_nor_missing() {
+    let mut w = world().await;
+    let (kept, gone) = (w.file(Ino::ROOT, "kept").await, w.file(Ino::ROOT, "gone").await);
+    w.write(&[(kept, 0, 1)], RECORD).await;
+    w.write(&[(gone, 0, 3)], RECORD).await;
+    let meanwhile = async || {
+        let vdev = w.pool.place(1).expect("place");
+        let grant = w.mdt.grants(vec![vdev]).wait().await.expect("grant")[0];
+        let mut builder = SegmentBuilder::new(SegmentId { grant, seq: 0 });
+        let owner = RecordOwner { dataset: world::DATASET, ino: kept, record: 1 };
+        builder.add(owner, vec![5; RECORD].into(), Compression::Off, w.mdt.properties().checksum, Txg(0));
+        w.pool.put_segment(builder.finish()).await.expect("put");
+        w.unlink(Ino::ROOT, "gone").await.expect("unlink");
+        w.until("the removed file's segment is deleted", async |w| {
+            w.mdt.sync().await.expect("sync");
+            objects(w).await == 2
+        })
+        .await;
+    };
+    let progress =
+        |_| tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(meanwhile()));
+    let report = w.mdt.check(false, progress).await.expect("check");
+    assert!(report.is_clean(), "{report:#?}");
+    assert_eq!(report.segments, 2, "the check looked at what there was before");
 }
 
 #[tokio::test(flavor = "multi_thread")]
