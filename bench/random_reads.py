@@ -43,12 +43,12 @@ class Far:
     def __init__(self, bench):
         self.bench, self.results = bench, bench.results
         self.size = min(bench.size, self.LARGEST)
-        store = bench.slow(**self.LIMITS) if self.LIMITS else bench.server
-        self.pool = Tarn(bench.pool(self.NAME, store.urls(self.NAME)))
+        self.store = bench.slow(**self.LIMITS) if self.LIMITS else bench.server
+        self.pool = Tarn(bench.pool(self.NAME, self.store.urls(self.NAME)))
         write_files(self.pool, [FILE], self.size, bench.block)
 
     def round(self, number):
-        turns = [self.tarn, *(lambda peer=peer: self.peer(peer) for peer in self.bench.peers(**self.LIMITS))]
+        turns = [self.tarn, lambda: self.raw(number), *(lambda peer=peer: self.peer(peer) for peer in self.bench.peers(**self.LIMITS))]
         for turn in self.bench.turned(turns, number):
             settle()
             turn()
@@ -63,6 +63,14 @@ class Far:
         for row, block, depth in self.rows():
             self.pool.remount_cold()
             self.results.add(row, "tarn", self.reads(self.pool.mnt, block, depth))
+
+    def raw(self, number):
+        """Requests for as much as is read, of the objects in which it lies."""
+        objects = yardstick.objects(self.bench.server, MIB, self.NAME)
+        for row, block, depth in self.rows():
+            ways = yardstick.parts(self.store, objects, block, self.READS[depth], depth, number)
+            for way, moved in ways.items():
+                self.results.add(row, "raw", moved.speed / block, way=way)
 
     def peer(self, peer):
         steps = [(None, lambda: write_files(peer, [FILE], self.size, self.bench.block))]

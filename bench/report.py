@@ -189,8 +189,10 @@ plainly where Tarn misses what it sets itself.
 LIMIT = (
     "The limit is what would be reached on the same cores if Tarn itself took nothing of them: for streams, by what the "
     "raw client with its server and a FUSE file system that does nothing take together, without a moment's wait; for "
-    "small files, by the time that the latter takes alone. A buffered read may go beyond it: the file system that does "
-    "nothing is read through the kernel's pages, which Tarn goes around where files are large."
+    "small files, by the time that the latter takes alone; for random reads, what requests for just these bytes reach of "
+    "the best peer. A buffered read may go beyond it: the file system that does "
+    "nothing is read through the kernel's pages, which Tarn goes around where files are large. Random reads may, where "
+    "more comes by fewer requests."
 )
 
 
@@ -258,14 +260,16 @@ def summary(record, lines):
         beside = f"{opponent}: {shown(found['systems'][opponent]['median'], row.unit)}" if opponent else ""
         ratio = f"{found['judged']:.2f}" if row.against and found["judged"] is not None else ""
         figure = shown(tarn["median"], row.unit) if tarn else ""
-        cells = (row.about, figure, beside, ratio, pretty(row), reached(found), limit(row, found["systems"]))
+        cells = (row.about, figure, beside, ratio, pretty(row), reached(found), limit(row, found))
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", LIMIT, ""]
 
 
-def limit(row, systems):
+def limit(row, found):
     """What the machine allows for, as far as it was measured."""
-    raw, fuse = systems.get("raw"), systems.get("nothing")
+    raw, fuse, opponent = (found["systems"].get(name) for name in ("raw", "nothing", found["against"]))
+    if row.against == "peers" and raw and opponent:
+        return f"{raw['median'] / opponent['median']:.2f}"
     if not fuse or row.against == "nothing":
         return ""
     if row.unit == "s":

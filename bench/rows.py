@@ -139,7 +139,7 @@ RANDOM = [
         f"{where}-{size}-{depth}", where, f"{text}: cold random reads of {size // 1024} KiB, {depth} at once", "/s",
         "peers", 3.0, None,
         f"fio, O_DIRECT, blocks of {size // 1024} KiB at random places of a file, no place twice, by {depth} "
-        f"reader{'s' * (depth > 1)}. {COLD} {more}",
+        f"reader{'s' * (depth > 1)}. {COLD} Raw is as many requests for just these bytes. {more}",
     )
     for where, text, more in (
         (

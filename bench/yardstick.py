@@ -1,5 +1,6 @@
 """The raw store: how fast the same bytes move without Tarn's file system, by the better of two clients."""
 import os
+import random
 import shutil
 import subprocess
 
@@ -56,6 +57,16 @@ def get(server, keys, numbers=(8, 12, 16)):
         for name, path in clients().items()
         for connections in numbers
     }
+
+
+def parts(server, keys, size, number, connections, seed):
+    """Parts of `size` bytes at random places of the objects, so many of them, by Tarn's bucket crate."""
+    chance, lines = random.Random(seed), []
+    for _ in range(number):
+        key, whole = chance.choice(keys).split("\t")
+        lines.append(f"{key}\t{size}\t{chance.randrange(max(1, int(whole) // size)) * size}")
+    path = clients().get("bucket crate")
+    return {"bucket crate, of just these bytes": run(path, ["get", server.endpoint, connections], lines)} if path else {}
 
 
 def put(server, size):

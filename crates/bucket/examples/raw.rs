@@ -1,7 +1,7 @@
 //! How fast this crate moves objects to and from an S3 server: a yardstick for the benchmark.
 //!
 //! ```text
-//! raw get ENDPOINT CONNECTIONS < objects      reads each object, a line "bucket/key<TAB>size" each
+//! raw get ENDPOINT CONNECTIONS < objects      reads what each line "bucket/key<TAB>size[<TAB>offset]" says
 //! raw put ENDPOINT CONNECTIONS OBJECTS SIZE BUCKET...
 //!                                             writes OBJECTS objects of SIZE bytes, spread over the buckets
 //! ```
@@ -17,13 +17,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tarn_bucket::{Bucket, OpenOptions};
 
+const LINE: &str = "a line is BUCKET/KEY<TAB>SIZE[<TAB>OFFSET]";
+
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// One request: where, which key, and how many bytes.
+/// One request: where, which key, how many bytes, and from where on.
 struct Task {
     bucket: Arc<dyn Bucket>,
     key: String,
     size: u64,
+    offset: u64,
 }
 
 #[tokio::main]
@@ -59,12 +62,15 @@ fn from_input(endpoint: &str, connections: usize) -> Result<Vec<Task>> {
     let mut tasks = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let (place, size) = line.split_once('\t').ok_or("a line is BUCKET/KEY<TAB>SIZE")?;
-        let (name, key) = place.split_once('/').ok_or("a line is BUCKET/KEY<TAB>SIZE")?;
+        let mut words = line.split('\t');
+        let (place, size) = words.next().zip(words.next()).ok_or(LINE)?;
+        let offset = words.next().map_or(Ok(0), str::parse)?;
+        let (name, key) = place.split_once('/').ok_or(LINE)?;
         if !buckets.contains_key(name) {
             buckets.insert(name.to_string(), open(endpoint, name, connections)?);
         }
-        tasks.push(Task { bucket: buckets[name].clone(), key: key.to_string(), size: size.parse()? });
+        let bucket = buckets[name].clone();
+        tasks.push(Task { bucket, key: key.to_string(), size: size.parse()?, offset });
     }
     Ok(tasks)
 }
@@ -77,7 +83,7 @@ fn from_words(endpoint: &str, connections: usize, words: &[String]) -> Result<Ve
     let buckets = names.iter().map(|name| open(endpoint, name, connections)).collect::<Result<Vec<_>>>()?;
     let task = |n: usize| {
         let bucket = buckets.get(n % buckets.len().max(1)).ok_or("name a bucket")?.clone();
-        Ok(Task { bucket, key: format!("raw/{:02x}/object-{n}", n % 256), size })
+        Ok(Task { bucket, key: format!("raw/{:02x}/object-{n}", n % 256), size, offset: 0 })
     };
     (0..objects).map(task).collect()
 }
@@ -94,7 +100,8 @@ async fn run(tasks: Vec<Task>, body: Option<Bytes>, connections: usize) -> Resul
                 match &body {
                     Some(body) => task.bucket.put(&task.key, vec![body.clone()]).await?,
                     None => {
-                        let got = task.bucket.get(&task.key, 0..task.size).await?.len() as u64;
+                        let range = task.offset..task.offset + task.size;
+                        let got = task.bucket.get(&task.key, range).await?.len() as u64;
                         if got != task.size {
                             return Err(format!("{}: {got} bytes instead of {}", task.key, task.size).into());
                         }

@@ -1,7 +1,8 @@
 //! Reading records: which GETs to make, and what to believe of what they bring.
 //!
-//! Records that lie side by side in a segment are fetched by one ranged GET, gaps of up to [`GAP`] bytes included,
-//! up to [`RUN_MAX`] bytes; all GETs of a call are in flight together. Each record is verified by the checksum in
+//! Records that lie side by side in a segment are fetched by one ranged GET, up to [`RUN_MAX`] bytes, and small gaps
+//! between them with them: what is fetched needlessly is less than another request takes. All GETs of a call are in flight
+//! together. Each record is verified by the checksum in
 //! its pointer, then decompressed; one that was not compressed is a slice of what was fetched, without a copy.
 //!
 //! A record that does not verify is fetched once more by itself: the error may have happened on the way. If it is
@@ -22,8 +23,10 @@ use tarn_base::sabotage::{self, Sabotage};
 use tarn_base::stopwatch::{self, Layer};
 use tarn_base::{BlockPtr, Checksum, Compression, SegmentId, job};
 
-/// Most bytes that are fetched needlessly between two records of one GET.
+/// A gap between two records of one GET that is always fetched with them; a larger one is while all gaps together are at
+/// most one byte in [`NEEDLESS`] of the GET.
 const GAP: u32 = 16 << 10;
+const NEEDLESS: u32 = 8;
 /// Most bytes of one GET, unless a single record is longer.
 const RUN_MAX: u32 = 8 << 20;
 /// A segment is asked for whole only from this many bytes on.
@@ -38,7 +41,19 @@ struct Run {
     segment: SegmentId,
     start: u32,
     end: u32,
+    /// Bytes in between that nobody wants.
+    gaps: u32,
     members: Vec<usize>,
+}
+
+impl Run {
+    /// Whether a record belongs to it that lies behind all of its members.
+    fn takes(&self, ptr: &BlockPtr) -> bool {
+        let gap = ptr.offset.saturating_sub(self.end);
+        let span = ptr.end().saturating_sub(self.start);
+        let little = gap <= GAP || self.gaps.saturating_add(gap) <= span / NEEDLESS;
+        self.segment == ptr.segment && little && span <= RUN_MAX
+    }
 }
 
 /// Groups records into runs.
@@ -49,15 +64,15 @@ fn runs(ptrs: &[BlockPtr], wanted: impl Iterator<Item = usize>) -> Vec<Run> {
     for i in order {
         let ptr = &ptrs[i];
         match runs.last_mut() {
-            Some(run)
-                if run.segment == ptr.segment
-                    && ptr.offset <= run.end.saturating_add(GAP)
-                    && ptr.end().saturating_sub(run.start) <= RUN_MAX =>
-            {
+            Some(run) if run.takes(ptr) => {
+                run.gaps += ptr.offset.saturating_sub(run.end);
                 run.end = run.end.max(ptr.end());
                 run.members.push(i);
             }
-            _ => runs.push(Run { segment: ptr.segment, start: ptr.offset, end: ptr.end(), members: vec![i] }),
+            _ => {
+                let (start, end) = (ptr.offset, ptr.end());
+                runs.push(Run { segment: ptr.segment, start, end, gaps: 0, members: vec![i] });
+            }
         }
     }
     runs
@@ -307,14 +322,17 @@ impl Pool {
         let key = segment_key(segment);
         let wanted = u64::from(range.start)..u64::from(range.end);
         let unpacked: u64 = members.iter().map(unpacked_len).sum();
-        let room = wanted.end - wanted.start + unpacked;
-        // All of its records: what is left is the directory.
-        let most = wanted.start == 0 && wanted.end >= (self.segment_size() / 16 * 15).max(WHOLE_MIN);
+        // As good as all of its records: what is left is the directory.
+        let most = wanted.end >= (self.segment_size() / 16 * 15).max(WHOLE_MIN)
+            && wanted.start <= wanted.end / u64::from(NEEDLESS);
+        let from = if most { 0 } else { wanted.start };
+        let room = wanted.end - from + unpacked;
         let get = || async {
-            match most {
-                true => vdev.bucket.get_start(&key, wanted.end).await,
-                false => vdev.bucket.get(&key, wanted.clone()).await,
+            if !most {
+                return vdev.bucket.get(&key, wanted.clone()).await;
             }
+            let whole = vdev.bucket.get_start(&key, wanted.end).await?;
+            Ok(whole.slice(whole.len().min(wanted.start as usize)..))
         };
         let mut fetched = None;
         let (body, room) = match self.carried_part(segment, &wanted) {
@@ -405,5 +423,42 @@ impl Pool {
             )),
             other => other.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarn_base::{DatasetId, Grant, Txg, VdevId};
+
+    const KIB: u32 = 1 << 10;
+
+    /// The runs of records of 128 KiB at these places of a segment, in records: first, end, and how many members.
+    fn of(places: &[u32]) -> Vec<(u32, u32, usize)> {
+        let grant = Grant { vdev: VdevId(0), dataset: DatasetId(1), number: 1 };
+        let ptr = |place: &u32| BlockPtr {
+            segment: SegmentId { grant, seq: 0 },
+            offset: place * 128 * KIB,
+            stored: 128 * KIB,
+            logical: 128 * KIB,
+            compression: Compression::Off,
+            checksum: Checksum::Xxh3(0),
+            flags: 0,
+            birth: Txg(0),
+        };
+        let ptrs: Vec<BlockPtr> = places.iter().map(ptr).collect();
+        let runs = runs(&ptrs, 0..ptrs.len());
+        let record = 128 * KIB;
+        runs.iter().map(|run| (run.start / record, run.end / record, run.members.len())).collect()
+    }
+
+    #[test]
+    fn a_gap_that_is_small_beside_what_is_wanted_is_fetched_with_it() {
+        assert_eq!(of(&[0, 1, 2, 3]), [(0, 4, 4)]);
+        assert_eq!(of(&[0, 2]), [(0, 1, 1), (2, 3, 1)]);
+        assert_eq!(of(&[0, 1, 2, 3, 4, 5, 7]), [(0, 8, 7)]);
+        assert_eq!(of(&[0, 1, 2, 3, 4, 5, 7, 9]), [(0, 8, 7), (9, 10, 1)]);
+        let all_but_three = (0..32).filter(|n| ![9, 17, 25].contains(n));
+        assert_eq!(of(&all_but_three.collect::<Vec<_>>()), [(0, 32, 29)]);
     }
 }

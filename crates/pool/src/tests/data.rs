@@ -75,6 +75,12 @@ async fn adjacent_records_are_one_get_and_waiters_share_it() {
     let before = gets(&pool, 0);
     pool.read(&[ptrs[0], ptrs[31]], Caching::Bypass).await.unwrap();
     assert_eq!(gets(&pool, 0) - before, 2);
+    // All but a few: one, from the start of the segment.
+    let (before, all_but_a_few) = (gets(&pool, 0), (3..32).filter(|n| *n != 20));
+    let few: Vec<BlockPtr> = all_but_a_few.clone().map(|n| ptrs[n]).collect();
+    let read = pool.read(&few, Caching::Bypass).await.unwrap();
+    assert!(read.iter().eq(all_but_a_few.map(|n| &records[n])));
+    assert_eq!(gets(&pool, 0) - before, 1);
     // Prefetch and demand: the later ones wait for the first.
     let before = gets(&pool, 0);
     let reads = (0..8).map(|n| {
