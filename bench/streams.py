@@ -1,6 +1,7 @@
 """Rows of streams: large files, from servers that share the cores with their clients."""
 import contextlib
 import os
+import tempfile
 
 import yardstick
 from nothing import Nothing, mounted
@@ -81,9 +82,11 @@ class Streams:
         files = [os.path.join(d, n) for v in self.local.pool.vdevs for d, _, names in os.walk(v) for n in names]
         files = [f for f in files if os.stat(f).st_size >= MIB]
         total = sum(os.stat(f).st_size for f in files)
-        with open(os.devnull, "wb") as null:
+        with open(os.devnull, "wb") as null, tempfile.TemporaryFile() as names:
+            names.write("\0".join(files).encode())
+            names.seek(0)
             meter = Meter()
-            timed(["xargs", "-0", "cat"], input="\0".join(files).encode(), stdout=null)
+            timed(["xargs", "-0", "cat"], stdin=names, stdout=null)
             self.results.moved("local-read", "raw", meter.moved(total), "cat")
         self.bench.remount_cold(self.local)
         self.results.moved("local-read", "tarn", read_files(self.local.mnt, ["large"], self.size, False))

@@ -10,10 +10,24 @@ MIB = 1 << 20
 
 
 def timed(command, limit=900, **kw):
-    """Seconds that a command takes."""
+    """Seconds that a command takes. Waiting for it with a limit would look for its end twenty times a second only."""
     start = time.monotonic()
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL, timeout=limit, **kw)
-    return time.monotonic() - start
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, **kw) as process:
+        late = threading.Timer(limit, process.kill)
+        late.start()
+        try:
+            process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            late.cancel()
+    took = time.monotonic() - start
+    if took >= limit:
+        raise subprocess.TimeoutExpired(command, limit)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return took
 
 
 def shell(text, limit=900):
