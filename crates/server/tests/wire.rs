@@ -27,6 +27,8 @@ const ROOT: Cred = Cred { uid: 0, gid: 0 };
 
 const DATASET: DatasetId = DatasetId(1);
 
+const ALL: LockRange = LockRange { start: 0, end: u64::MAX };
+
 /// A host: its disks outlive it.
 struct World {
     pool: Arc<Pool>,
@@ -199,9 +201,8 @@ async fn many_calls_are_under_way_at_once_and_one_that_waits_holds_up_no_other()
     let mds = Arc::new(RemoteMds::new(connect(&world, "tank").await.unwrap()));
     let file = mds.create(ROOT, Ino::ROOT, b"file", node(FileKind::Regular)).wait().await.unwrap().ino;
     let owner = |token| LockOwner { kind: LockKind::Posix, token, pid: 1 };
-    let all = LockRange { start: 0, end: u64::MAX };
-    mds.lock(file, owner(1), all, LockMode::Exclusive, true).wait().await.unwrap();
-    let waits = mds.lock(file, owner(2), all, LockMode::Exclusive, true);
+    mds.lock(file, owner(1), ALL, LockMode::Exclusive, true).wait().await.unwrap();
+    let waits = mds.lock(file, owner(2), ALL, LockMode::Exclusive, true);
     let waits = tokio::spawn(waits.wait());
     let calls = (0..1000).map(|n| {
         let mds = mds.clone();
@@ -217,11 +218,48 @@ async fn many_calls_are_under_way_at_once_and_one_that_waits_holds_up_no_other()
     assert!(!waits.is_finished());
     // Nobody waits for the second any more: the third gets the lock.
     waits.abort();
-    let third = mds.lock(file, owner(3), all, LockMode::Exclusive, true);
+    let third = mds.lock(file, owner(3), ALL, LockMode::Exclusive, true);
     let third = tokio::spawn(third.wait());
     tokio::time::sleep(Duration::from_millis(100)).await;
-    mds.unlock(file, owner(1), all).wait().await.unwrap();
+    mds.unlock(file, owner(1), ALL).wait().await.unwrap();
     assert_eq!(timeout(Duration::from_secs(10), third).await.unwrap().unwrap(), Ok(()));
+}
+
+/// Whenever it is that nobody waits for a lock any more: before the server knows of it, while it waits, when it is granted,
+/// or when its answer is here and nobody has looked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_given_up_while_it_is_granted_is_given_back() {
+    let world = World::new().await;
+    let link = connect(&world, "tank").await.unwrap();
+    let mds = Arc::new(RemoteMds::new(link));
+    let file = mds.create(ROOT, Ino::ROOT, b"file", node(FileKind::Regular)).wait().await.unwrap().ino;
+    let owner = |token| LockOwner { kind: LockKind::Posix, token, pid: 1 };
+    let range = |start, end| LockRange { start, end };
+    let (whole, before, rest) = (range(0, 29), range(0, 19), range(20, 29));
+    let mut given_up = 0;
+    for n in 0..400 {
+        mds.lock(file, owner(1), range(5, 9), LockMode::Exclusive, false).wait().await.unwrap();
+        mds.lock(file, owner(2), rest, LockMode::Shared, false).wait().await.unwrap();
+        let waits = tokio::spawn(mds.lock(file, owner(2), whole, LockMode::Exclusive, true).wait());
+        let unlock = tokio::spawn(mds.unlock(file, owner(1), ALL).wait());
+        for _ in 0..n % 40 {
+            tokio::task::yield_now().await;
+        }
+        waits.abort();
+        unlock.await.unwrap().unwrap();
+        if waits.await.is_err() {
+            given_up += 1;
+            let found = mds.lock_test(file, owner(3), before, LockMode::Exclusive).wait().await.unwrap();
+            assert_eq!(found, None, "it has what it gave up");
+            let found = mds.lock_test(file, owner(3), rest, LockMode::Exclusive).wait().await.unwrap();
+            assert_eq!(found.map(|held| (held.range, held.mode)), Some((rest, LockMode::Shared)));
+        }
+        mds.unlock(file, owner(2), ALL).wait().await.unwrap();
+    }
+    assert!(given_up > 20, "{given_up}");
+    // A server that is started anew hears of none of them.
+    world.crash().await;
+    assert_eq!(mds.lock_test(file, owner(3), ALL, LockMode::Exclusive).wait().await, Ok(None));
 }
 
 #[tokio::test]
@@ -298,8 +336,6 @@ async fn a_dataset_is_taken_while_its_client_comes_or_leaves() {
     drop(moving);
     assert!(!export.taken());
 }
-
-const ALL: LockRange = LockRange { start: 0, end: u64::MAX };
 
 fn bsd(token: u64) -> LockOwner {
     LockOwner { kind: LockKind::Bsd, token, pid: 1 }

@@ -2,13 +2,16 @@
 //! made. The number of a call is its place in the table: new ones go to the end.
 
 use super::held::Held;
-use super::message::{Encoded, decode, encode};
+use super::link::{After, Ends, Undo};
+use super::message::{Encoded, Message, decode, encode};
 use super::remote::RemoteMds;
 use crate::{
-    DatasetInfo, FileCommit, FileMap, HeldLock, LockMode, LockOwner, LockRange, Mds, Seek, ShareRange,
+    DatasetInfo, FileCommit, FileMap, HeldLock, LockKind, LockMode, LockOwner, LockRange, Mds, Seek,
+    ShareRange,
 };
 use bytes::Bytes;
 use futures::FutureExt;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -24,9 +27,6 @@ fn encoded<T: Serialize + Send + 'static>(answer: Answer<T>) -> Encoded {
     }
 }
 
-/// What the client of a call notes of its answer; see [`Held`].
-type After = Option<Box<dyn FnOnce(&mut Held, &[u8]) + Send>>;
-
 fn on<T: DeserializeOwned>(note: impl FnOnce(&mut Held, T) + Send + 'static) -> After {
     Some(Box::new(move |held, result| {
         if let Some(Ok::<T, FsError>(value)) = decode(result) {
@@ -35,20 +35,44 @@ fn on<T: DeserializeOwned>(note: impl FnOnce(&mut Held, T) + Send + 'static) -> 
     }))
 }
 
-/// What the client holds once the call has succeeded.
-fn after(call: &Call<'_>) -> After {
-    match *call {
+/// What the client holds once the call has succeeded, and when the call is over.
+fn consequences(call: &Call<'_>) -> (After, Ends) {
+    let after = match *call {
         Call::Open { ino } => on(move |held, _: Attr| held.open(ino)),
         Call::CreateUnnamed { .. } => on(|held, attr: Attr| held.open(attr.ino)),
         Call::Unlink { .. } | Call::Rmdir { .. } | Call::Rename { .. } => {
             on(|held, gone: Option<Ino>| gone.into_iter().for_each(|ino| held.open(ino)))
         }
-        Call::Lock { ino, owner, range, mode, .. } => {
-            on(move |held, ()| held.lock(ino, owner, range, Some(mode)))
-        }
+        // It may be waited for as long as others like.
+        Call::Lock { ino, owner, range, mode, .. } => return locking(ino, owner, range, mode),
         Call::Unlock { ino, owner, range } => on(move |held, ()| held.lock(ino, owner, range, None)),
         _ => None,
-    }
+    };
+    (after, Ends::WithItsAnswer)
+}
+
+/// A lock that nobody waits for any more is not to be had either: the owner gets back what it had there before. That is
+/// nothing for `flock`, which gives up a lock to get one of the other mode.
+fn locking(ino: Ino, owner: LockOwner, range: LockRange, mode: LockMode) -> (After, Ends) {
+    let before = Arc::new(Mutex::new(None));
+    let seen = before.clone();
+    let after = on(move |held, ()| {
+        *seen.lock() = Some(held.parts(ino, owner, range));
+        held.lock(ino, owner, range, Some(mode));
+    });
+    let undo: Undo = Box::new(move |held| {
+        let parts = before.lock().take().unwrap_or_else(|| held.parts(ino, owner, range));
+        let calls = parts.into_iter().map(|(range, had)| {
+            let mode = had.filter(|had| owner.kind != LockKind::Bsd || *had == mode);
+            held.lock(ino, owner, range, mode);
+            match mode {
+                Some(mode) => Call::Lock { ino, owner, range, mode, wait: false },
+                None => Call::Unlock { ino, owner, range },
+            }
+        });
+        calls.filter_map(|call| postcard::to_stdvec(&Message::Mds(call)).ok().map(Bytes::from)).collect()
+    });
+    (after, Ends::WithWhoWaits(Some(undo)))
 }
 
 /// The answer to a call that was carried out already, by what became of it: the inode that it made or orphaned.
@@ -103,8 +127,8 @@ macro_rules! calls {
         impl Mds for RemoteMds {
             $(fn $method<'a>(&self, $($arg: $type),*) -> Answer<$answer> {
                 let call = Call::$call { $($arg),* };
-                let after = after(&call);
-                self.call(call, after)
+                let (after, ends) = consequences(&call);
+                self.call(call, after, ends)
             })*
 
             fn info(&self) -> DatasetInfo {

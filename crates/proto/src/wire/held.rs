@@ -50,6 +50,22 @@ impl Held {
         }
     }
 
+    /// What the owner has of a range, part by part; `None` where it has nothing.
+    pub fn parts(&self, ino: Ino, owner: LockOwner, range: LockRange) -> Vec<(LockRange, Option<LockMode>)> {
+        let has = self.locks.get(&(ino, owner.kind, owner.token)).map_or(&[][..], Vec::as_slice);
+        let mut free = vec![range];
+        let mut parts = Vec::new();
+        for (_, at, mode) in has {
+            free = free.into_iter().flat_map(|left| left.without(*at)).collect();
+            let part = LockRange { start: at.start.max(range.start), end: at.end.min(range.end) };
+            if part.start <= part.end {
+                parts.push((part, Some(*mode)));
+            }
+        }
+        parts.extend(free.into_iter().map(|left| (left, None)));
+        parts
+    }
+
     pub fn all(&self) -> Holds {
         let locks = self.locks.iter().flat_map(|((ino, ..), has)| {
             has.iter().map(|(owner, range, mode)| (*ino, *owner, *range, Some(*mode)))

@@ -39,11 +39,13 @@ const SETTLED_MAX: usize = 10;
 /// What the caller does with an answer before anything else happens on the link.
 pub(super) type After = Option<Box<dyn FnOnce(&mut Held, &[u8]) + Send>>;
 
+/// The calls, encoded, that put things as if a call had never been made, whether the server made it or not.
+pub(super) type Undo = Box<dyn FnOnce(&mut Held) -> Vec<Bytes> + Send>;
+
 /// When a call is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
-    /// When nobody waits for its answer any more.
-    WithWhoWaits,
+    /// When nobody waits for its answer any more. If it may be made all the same, it is undone.
+    WithWhoWaits(Option<Undo>),
     /// Whoever waits: what it did must be known here, because more may be built on it.
     WithItsAnswer,
 }
@@ -91,11 +93,13 @@ pub struct Link {
     unmade: AtomicU64,
 }
 
-/// A call under way that may be given up: dropped before its answer is here, it is cancelled.
+/// A call under way that may be given up: dropped before its answer is here, it is cancelled, and undone: the server
+/// may have made it before it hears of that, and its answer may be on its way.
 struct Pending<'a> {
     link: &'a Link,
     number: u64,
     answered: bool,
+    undo: Option<Undo>,
 }
 
 impl Drop for Pending<'_> {
@@ -108,6 +112,13 @@ impl Drop for Pending<'_> {
             && let Some(out) = &state.out
         {
             let _ = out.send(Outgoing::new(Kind::Cancel, self.number, Vec::new()));
+        }
+        if state.dead.is_some() {
+            return;
+        }
+        // Behind the cancelled call, and before whatever is called from now on.
+        for message in self.undo.take().map_or(Vec::new(), |undo| undo(&mut state.held)) {
+            self.link.begin(&mut state, message, Vec::new(), None);
         }
     }
 }
@@ -242,24 +253,37 @@ impl Link {
         if message.len() + SETTLED_MAX > MESSAGE_MAX || bytes > BULK_MAX {
             return Err(Broken::TooLong(message.len() + bytes));
         }
-        let (tell, told) = oneshot::channel();
-        let number = {
+        let (number, told) = {
             let mut state = self.state.lock();
             if let Some(why) = &state.dead {
                 return Err(why.clone());
             }
-            let number = self.next.fetch_add(1, Relaxed);
-            state.calls.insert(number, Waiting { message, bulk, after, tell });
-            state.send(number, number + 1);
-            number
+            self.begin(&mut state, message, bulk, after)
         };
-        let mut pending =
-            (ends == Ends::WithWhoWaits).then(|| Pending { link: self, number, answered: false });
+        let mut pending = match ends {
+            Ends::WithWhoWaits(undo) => Some(Pending { link: self, number, answered: false, undo }),
+            Ends::WithItsAnswer => None,
+        };
         let answer = told.await.map_err(|_| Broken::Lost("nobody reads answers any more".into()));
         if let Some(pending) = &mut pending {
             pending.answered = true;
         }
         answer?
+    }
+
+    /// A call is under way from now on; its number, and what will be told of it.
+    fn begin(
+        &self,
+        state: &mut State,
+        message: Bytes,
+        bulk: Vec<Bytes>,
+        after: After,
+    ) -> (u64, oneshot::Receiver<Result<Answered, Broken>>) {
+        let (tell, told) = oneshot::channel();
+        let number = self.next.fetch_add(1, Relaxed);
+        state.calls.insert(number, Waiting { message, bulk, after, tell });
+        state.send(number, number + 1);
+        (number, told)
     }
 
     /// An inode is closed, which has no answer to wait for: if it is lost, the server hears what is open.
@@ -402,18 +426,30 @@ impl Link {
 }
 
 impl Greeted {
-    /// Asks one thing before any call.
+    /// Asks one thing before any call. The server may take its time, and hears meanwhile that we are there.
     async fn ask<T: serde::de::DeserializeOwned>(&mut self, message: &[u8]) -> Result<T, Broken> {
         self.writer.send(&call_frame(0, 0, message, Vec::new())).await?;
         self.writer.flush().await?;
-        let answer = timeout(STEP, async {
+        let (reader, writer) = (&mut self.reader, &mut self.writer);
+        let answer = async {
             loop {
-                let frame = self.reader.next().await?;
+                let frame = reader.next().await?;
                 let frame = frame.ok_or_else(|| Broken::Lost("the server hung up".into()))?;
                 if frame.kind == Kind::Answer {
                     return Ok::<_, Broken>(frame);
                 }
             }
+        };
+        let pings = async {
+            let mut pings = interval(PING_EVERY);
+            loop {
+                pings.tick().await;
+                writer.send(&Outgoing::new(Kind::Ping, 0, Vec::new())).await?;
+                writer.flush().await?;
+            }
+        };
+        let answer = timeout(STEP, async {
+            tokio::select! { frame = answer => frame, error = pings => error }
         });
         let frame = answer.await.map_err(|_| Broken::Lost("the server does not answer".into()))??;
         let (_, result) = parse_answer(&frame.message).map_err(malformed)?;

@@ -39,9 +39,8 @@ impl RemoteMds {
         &self,
         call: Call<'_>,
         after: After,
+        ends: Ends,
     ) -> Answer<T> {
-        // A lock may be waited for as long as others like.
-        let ends = if matches!(call, Call::Lock { .. }) { Ends::WithWhoWaits } else { Ends::WithItsAnswer };
         let Ok(message) = postcard::to_stdvec(&Message::Mds(call)) else {
             return Answer::err(FsError::invalid("a call that cannot be sent"));
         };
@@ -79,12 +78,13 @@ impl RemoteOss {
         Box::pin(async move {
             let failed = |what: &str| OssError::Io(what.to_string());
             let message = message.map_err(|_| failed("a call that cannot be sent"))?;
-            let answered = link.call(message.into(), bulk, Ends::WithWhoWaits, None).await.map_err(
-                |broken| match broken {
-                    Broken::Gone(why) => OssError::Fenced(why),
-                    other => failed(&other.to_string()),
-                },
-            );
+            let answered =
+                link.call(message.into(), bulk, Ends::WithWhoWaits(None), None).await.map_err(|broken| {
+                    match broken {
+                        Broken::Gone(why) => OssError::Fenced(why),
+                        other => failed(&other.to_string()),
+                    }
+                });
             let (result, bulk) = answered?;
             let result = decode(&result).ok_or_else(|| failed("the server's answer cannot be understood"))?;
             Ok((result?, bulk))

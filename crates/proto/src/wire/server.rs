@@ -168,6 +168,7 @@ impl Connection {
                 Kind::Cancel => {
                     if let Some(call) = self.pending.remove(&frame.id) {
                         call.abort();
+                        self.ended(&call).await;
                     }
                 }
                 // That it is there is all that it says.
@@ -176,6 +177,19 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Waits until a call that was cancelled has come to its end: what the client calls next builds on that.
+    async fn ended(&mut self, call: &AbortHandle) {
+        // What is finished may have been taken out of the set.
+        while !call.is_finished() {
+            match self.tasks.join_next_with_id().await {
+                Some(Ok((id, ()))) if id == call.id() => return,
+                Some(Err(error)) if error.id() == call.id() => return,
+                Some(_) => {}
+                None => return,
+            }
+        }
     }
 
     async fn answer(&self, frame: Outgoing) -> Result<(), Broken> {

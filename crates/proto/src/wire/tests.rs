@@ -1,12 +1,21 @@
 use super::calls::Call;
 use super::frame::*;
-use super::message::Message;
-use crate::{FileCommit, RecordWrite};
+use super::message::{Message, Told, answered, encode};
+use super::{Dial, Incoming, Link, Outward, PING_EVERY, Pong, SILENCE, VERSIONS, Welcome, listen};
+use crate::{DatasetInfo, FileCommit, RecordWrite};
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::io::ErrorKind;
+use std::pin::Pin;
 use tarn_base::block::SEGMENT_RECORDS_MAX;
-use tarn_base::{BlockPtr, Checksum, Compression, DatasetId, Grant, Ino, SegmentId, Timespec, Txg, VdevId};
+use tarn_base::{
+    BlockPtr, Checksum, ChecksumKind, Compression, DatasetId, FsError, Grant, Ino, SegmentId, Timespec, Txg,
+    VdevId,
+};
+use tokio::io::{DuplexStream, ReadHalf, WriteHalf, duplex, split};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, interval, timeout};
+use tokio_io_timeout::TimeoutReader;
 
 async fn frames(bytes: &[u8]) -> Vec<std::io::Result<Frame>> {
     let mut reader = Reader::new(bytes);
@@ -113,4 +122,78 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+/// Gives the other end of each connection away.
+struct Ends(mpsc::UnboundedSender<DuplexStream>);
+
+#[async_trait::async_trait]
+impl Dial for Ends {
+    fn name(&self) -> String {
+        "ends".into()
+    }
+
+    async fn dial(&self) -> std::io::Result<(Incoming, Outward)> {
+        let (here, there) = duplex(64 << 10);
+        self.0.send(there).map_err(|_| ErrorKind::ConnectionRefused)?;
+        let (reader, writer) = split(here);
+        Ok((Box::new(reader), Box::new(writer)))
+    }
+}
+
+type FromClient = Reader<Pin<Box<TimeoutReader<ReadHalf<DuplexStream>>>>>;
+
+/// A server that has welcomed a client; it hears when that falls silent.
+async fn welcomed(end: DuplexStream, pong: &Pong) -> (FromClient, Writer<WriteHalf<DuplexStream>>) {
+    let (reader, writer) = split(end);
+    let (mut reader, mut writer) = (listen(reader), Writer::new(writer));
+    assert_eq!(reader.next().await.unwrap().unwrap().kind, Kind::Hello);
+    let (Pong { info, durable }, version) = (pong.clone(), VERSIONS.1);
+    let welcome = Welcome { version, instance: 1, known: true, durable, info, pool: Vec::new() };
+    let welcome = postcard::to_stdvec(&welcome).unwrap();
+    writer.send(&Outgoing::new(Kind::Welcome, 0, welcome)).await.unwrap();
+    writer.flush().await.unwrap();
+    (reader, writer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_may_take_long_to_take_a_client_up_again() {
+    let info = DatasetInfo {
+        id: DatasetId(1),
+        compression: Compression::Off,
+        checksum: ChecksumKind::Xxh3,
+        read_only: false,
+        atime: false,
+        relatime: false,
+    };
+    let pong = Pong { info, durable: Txg(0) };
+    let (dialled, mut ends) = mpsc::unbounded_channel();
+    let serving = tokio::spawn(async move {
+        drop(welcomed(ends.recv().await.unwrap(), &pong).await);
+        let (mut reader, mut writer) = welcomed(ends.recv().await.unwrap(), &pong).await;
+        let asked = reader.next().await.unwrap().unwrap();
+        assert_eq!(asked.kind, Kind::Call);
+        let (until, mut pongs) = (Instant::now() + 3 * SILENCE, interval(PING_EVERY));
+        while Instant::now() < until {
+            pongs.tick().await;
+            let frame = Outgoing::new(Kind::Pong, 0, postcard::to_stdvec(&pong).unwrap());
+            writer.send(&frame).await.unwrap();
+            writer.flush().await.unwrap();
+            assert_eq!(reader.next().await.unwrap().unwrap().kind, Kind::Ping);
+        }
+        let told = Told { trace: None, durable: Txg(0) };
+        let answer = answered(told, &encode(&Ok::<(), FsError>(())));
+        writer.send(&Outgoing::new(Kind::Answer, asked.id, answer)).await.unwrap();
+        writer.flush().await.unwrap();
+        while reader.next().await.unwrap().is_some() {}
+    });
+    let link = Link::open(Box::new(Ends(dialled)), 1, "tank").await.unwrap();
+    let back = async {
+        while link.connections() < 2 {
+            tokio::time::sleep(PING_EVERY).await;
+        }
+    };
+    assert!(timeout(6 * SILENCE, back).await.is_ok(), "{:?}", link.lost());
+    assert_eq!(link.lost(), None);
+    serving.abort();
 }
