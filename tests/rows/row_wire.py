@@ -194,7 +194,14 @@ def one_client(t):
     pool.host.tarn("serve", "--give-up", "tank/second")
     again.tarn("mount", pool.address("tank/second"), mnt)
     t.check(os.listdir(mnt) in ([], ["file"]), "somebody else's files")
+    # Nor is it destroyed while it is not served.
+    pool.host.tarn("serve", "--stop", "tank")
+    refused(t, pool.host.tarn("fs", "destroy", "tank/second", check=False), "client on another host", "--give-up")
+    pool.serve()
+    with open(os.path.join(mnt, "later"), "w") as file:
+        file.write("ours")
     again.tarn("umount", mnt)
+    pool.host.tarn("fs", "destroy", "tank/second")
     refused(t, other.tarn("mount", "localhost:1:/tank", mnt, check=False), "localhost:1:/tank", "refused")
     refused(t, other.tarn("mount", pool.address("tank/none"), mnt, check=False), "tank/none")
 

@@ -3,6 +3,7 @@
 use super::Node;
 use crate::control::Reply;
 use crate::control::report::{DatasetReport, Usage};
+use crate::progress::Sink;
 use crate::properties;
 use crate::wiring::{self, Budget, Dataset};
 use anyhow::{Context, Result, anyhow, bail};
@@ -61,11 +62,7 @@ impl Node {
     }
 
     /// Flushes and closes a dataset if it is open and not mounted; called with `admin` held.
-    pub(super) async fn close_unmounted(
-        &self,
-        row: &DatasetConfig,
-        sink: &dyn crate::progress::Sink,
-    ) -> Result<()> {
+    pub(super) async fn close_unmounted(&self, row: &DatasetConfig, sink: &dyn Sink) -> Result<()> {
         if self.mounted_at(&row.name).is_some() {
             return Ok(());
         }
@@ -91,6 +88,21 @@ impl Node {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// The same, also where the dataset is not open: a client that this host has not heard of since it has the pool may
+    /// come back. Called with `admin` held.
+    pub(super) async fn refuse_claimed(&self, row: &DatasetConfig, sink: &dyn Sink) -> Result<()> {
+        let was_open = self.open.lock().contains_key(&row.id);
+        if let Err(e) = self.dataset(row).await {
+            tracing::warn!("{e:#}: whether a client on another host has it is not known");
+            return Ok(());
+        }
+        let claimed = self.refuse_taken(row);
+        if !was_open {
+            self.close_unmounted(row, sink).await?;
+        }
+        claimed
     }
 
     /// The values that hold for a dataset: its properties, and above them what its mount was asked to do.
