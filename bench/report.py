@@ -210,7 +210,7 @@ NEXT = """### What the next limit is
   reads the whole file of 1 GiB in 0.26 s, Tarn in about 0.6.
 - **Names, 16 callers with a directory each.** A rename takes 54 us of the two cores: 35 the kernel and the callers, as
   with a file system that does nothing, 10 the database in the background, 5 Tarn's own part, and the rest waits. What is
-  written in the background of one step is there in the next: it is what opens of 16 and of mdtest meet.
+  written in the background of one step is there in the next.
 - **A kernel's tree.** tar makes 10 requests a file, one after the other: lookup, create, the question for capabilities
   that chown asks, two writes, three of attributes, flush and release. A file system that does nothing takes as long.
 """
