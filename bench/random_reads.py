@@ -48,7 +48,8 @@ class Far:
         write_files(self.pool, [FILE], self.size, bench.block)
 
     def round(self, number):
-        turns = [self.tarn, lambda: self.raw(number), *(lambda peer=peer: self.peer(peer) for peer in self.bench.peers(**self.LIMITS))]
+        turns = [self.tarn, lambda: self.raw(number)]
+        turns += [lambda peer=peer: self.peer(peer) for peer in self.bench.peers(**self.LIMITS)]
         for turn in self.bench.turned(turns, number):
             settle()
             turn()

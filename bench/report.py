@@ -190,21 +190,20 @@ LIMIT = (
     "The limit is what would be reached on the same cores if Tarn itself took nothing of them: for streams, by what the "
     "raw client with its server and a FUSE file system that does nothing take together, without a moment's wait; for "
     "small files, by the time that the latter takes alone; for random reads, what requests for just these bytes reach of "
-    "the best peer. A buffered read may go beyond it: the file system that does "
-    "nothing is read through the kernel's pages, which Tarn goes around where files are large. Random reads may, where "
-    "more comes by fewer requests."
+    "the best peer. A buffered read may go beyond it: the file system that does nothing is read through the kernel's "
+    "pages, which Tarn goes around where files are large. Random reads may, where more comes by fewer requests."
 )
 
 # Found by profiles and by requests of other forms on the machine that the page's figures are of, in November 2026.
 NEXT = """### What the next limit is
 
-- **Streams from a server on the same cores.** Nothing waits: both cores are busy from the first 50 ms on, and half of
-  their time goes to TCP, on both ends. Beside raw and FUSE, Tarn's own is the checksum of every byte (0.04 core-seconds a
+- **Streams from a server on the same cores.** The cores are busy for 94 % of the time, and half of that goes to
+  TCP, on both ends. Beside raw and FUSE, Tarn's own is the checksum of every byte (0.04 core-seconds a
   GiB) and that bytes leave the processor's caches between the socket and the reader. Fewer segments on their way (4
   instead of 36) do not change that.
 - **Writes to it.** Of all processor time 40 % is the server's MD5, which no client can turn off. Tarn's own is a copy
-  from the kernel's request into the record (3 %), the checksums of record and object (3 %), the attempt to compress what
-  cannot be (1 %), and 5 % of the time in which the last segments are awaited.
+  from the kernel's request into the record (3 %), the checksums of record and object (3 %), and the attempt to compress
+  what cannot be (1 %).
 - **Random reads, near by.** This server spends 0.6 ms on a part of 128 KiB of a larger object, twice what it spends on
   a whole object of that size: one reader cannot be faster than its requests. 32 readers are served by whole segments: raw
   reads the whole file of 1 GiB in 0.26 s, Tarn in about 0.6.

@@ -1,4 +1,5 @@
 """The verbs: what they print for people and for scripts."""
+import glob
 import json
 import os
 import shutil
@@ -6,6 +7,7 @@ import subprocess
 import tempfile
 
 from harness import REPO, Skipped, test
+from hosts import refused
 from world import TARN, mounts_below, sweep
 
 
@@ -48,6 +50,27 @@ def listings(t):
     pool.gone = True
     # Destroyed buckets are free for the next pool.
     out("pool", "create", "next", *pool.vdevs)
+
+
+@test("a dataset that cannot be opened is destroyed by force alone", limit=60, needs="pool")
+def unopenable(t):
+    pool = t.world.pool(buckets=2)
+    tarn = pool.host.tarn
+    tarn("fs", "create", "tank/x")
+    pool.mount()
+    with open(os.path.join(pool.mnt, "x", "file"), "w") as file:
+        file.write("lost")
+    pool.umount()
+    # The root dataset is the first, this one the second.
+    manifests = [path for vdev in pool.vdevs for path in glob.glob(f"{vdev}/m/00000002/db/manifest/*")]
+    t.check(manifests, "no manifest is where it is looked for")
+    for path in manifests:
+        os.truncate(path, 3)
+    refused(t, tarn("fs", "destroy", "tank/x", check=False), "tank/x", "client on another host", "-f")
+    t.check("tank/x" in tarn("fs", "list", "-H", "-o", "name").stdout, "it is gone without force")
+    # What it has in the buckets is found by way of its database.
+    refused(t, tarn("fs", "destroy", "-f", "tank/x", check=False), "'tank/x' is gone", "not all freed yet")
+    t.check(tarn("fs", "list", "-H", "-o", "name").stdout.split() == ["tank"], "it is still there")
 
 
 @test("what is allocated is known mounted, unmounted, mounted again, after a kill, and imported elsewhere", limit=120, needs="pool")

@@ -47,8 +47,8 @@ async fn written(client: &Arc<Client>, size: u64) -> Result<Handle, Failure> {
         client.write(file, at, &block, false).wait().await?;
     }
     client.fsync(attr.ino, false).wait().await?;
-    // One after the other, or at even distances, they would be a stream, which leaves room for others behind it: that
-    // some are, chance brings about too.
+    // One after the other, or at even distances, they would be a stream, which leaves room for others behind it. By chance
+    // some are: so they are read until all stay.
     for _ in 0..100 {
         let mut places: Vec<u64> = (0..size).step_by(MIB as usize).collect();
         places.shuffle(&mut rand::rng());

@@ -97,6 +97,9 @@ mod tests {
         let (shared, exclusive) = (Some(LockMode::Shared), Some(LockMode::Exclusive));
         let parts = [(range(0, 3), shared), (range(6, 7), shared), (range(8, 12), exclusive)];
         assert_eq!(held.all().locks, parts.map(|(range, mode)| (ino, owner, range, mode)));
+        let within =
+            [(range(3, 3), shared), (range(6, 7), shared), (range(8, 8), exclusive), (range(4, 5), None)];
+        assert_eq!(held.parts(ino, owner, range(3, 8)), within);
         held.lock(ino, owner, range(0, u64::MAX), None);
         assert_eq!(held.all(), Holds::default());
     }

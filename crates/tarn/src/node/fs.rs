@@ -129,7 +129,7 @@ impl Node {
             return Ok(Reply::Destroyed(doomed));
         }
         for name in &doomed {
-            self.refuse_claimed(&self.row(name)?, sink).await?;
+            self.refuse_claimed(&self.row(name)?, how.force, sink).await?;
         }
         for name in &doomed {
             let row = self.row(name)?;

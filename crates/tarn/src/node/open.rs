@@ -91,12 +91,24 @@ impl Node {
     }
 
     /// The same, also where the dataset is not open: a client that this host has not heard of since it has the pool may
-    /// come back. Called with `admin` held.
-    pub(super) async fn refuse_claimed(&self, row: &DatasetConfig, sink: &dyn Sink) -> Result<()> {
+    /// come back. Where it cannot be opened nobody knows, and `force` decides. Called with `admin` held.
+    pub(super) async fn refuse_claimed(
+        &self,
+        row: &DatasetConfig,
+        force: bool,
+        sink: &dyn Sink,
+    ) -> Result<()> {
         let was_open = self.open.lock().contains_key(&row.id);
-        if let Err(e) = self.dataset(row).await {
-            tracing::warn!("{e:#}: whether a client on another host has it is not known");
-            return Ok(());
+        match self.dataset(row).await {
+            Ok(_) => {}
+            Err(e) if force => {
+                tracing::warn!("{e:#}: whether a client on another host has it is not known");
+                return Ok(());
+            }
+            Err(e) => {
+                let unknown = "a client on another host may have it: if not, destroy it with -f";
+                return Err(e.context(format!("'{}': {unknown}", row.name)));
+            }
         }
         let claimed = self.refuse_taken(row);
         if !was_open {

@@ -14,7 +14,7 @@ pub struct Args {
     /// What lies below it too
     #[arg(short = 'r')]
     recursive: bool,
-    /// Unmount what is mounted, even while it is in use
+    /// Unmount what is mounted, even while it is in use; destroy what cannot be opened too
     #[arg(short = 'f')]
     force: bool,
     /// Destroy nothing
