@@ -6,7 +6,7 @@
 //! wake it for a request that the watcher takes. The others, its *helpers*, wait here:
 //!
 //! - They are called when the watcher finds one request after another without having to wait, and go back when nothing
-//!   is left.
+//!   is left. One caller alone that waits for each of its answers calls nobody, however fast it is.
 //! - While there are requests at all they look now and then whether the watcher is still at the same one, and watch in
 //!   its place until it is done: a request that takes long, or waits for what another one does, holds nothing up for
 //!   longer than a [`TICK`].
@@ -67,6 +67,8 @@ pub(crate) struct Member {
     /// Requests in a row that were there at once, and since when.
     streak: u32,
     since: Instant,
+    /// Who made the last request that somebody waits for.
+    caller: u32,
     /// The request at which the watcher was found for too long.
     stands_in: Option<u64>,
 }
@@ -91,6 +93,7 @@ impl Crew {
             patience: self.patience,
             streak: 0,
             since: Instant::now(),
+            caller: 0,
             stands_in: None,
         }
     }
@@ -103,10 +106,13 @@ impl Crew {
         buffer: &mut [u8],
     ) -> nix::Result<usize> {
         if !member.watches {
-            return self.help(member, channel, buffer);
+            let (size, at_once) = self.help(member, channel, buffer)?;
+            self.note_backlog(member, &buffer[..size], at_once);
+            return Ok(size);
         }
         self.at_work.store(false, SeqCst);
-        let size = self.watch(member, channel, buffer)?;
+        let (size, at_once) = self.watch(member, channel, buffer)?;
+        self.note_backlog(member, &buffer[..size], at_once);
         self.taken.fetch_add(1, SeqCst);
         self.at_work.store(true, SeqCst);
         // From now on they look after this thread.
@@ -124,15 +130,19 @@ impl Crew {
         self.called.notify_all();
     }
 
-    fn watch(&self, member: &mut Member, channel: &Channel, buffer: &mut [u8]) -> nix::Result<usize> {
+    /// The next request, and whether it was there at once.
+    fn watch(
+        &self,
+        member: &mut Member,
+        channel: &Channel,
+        buffer: &mut [u8],
+    ) -> nix::Result<(usize, bool)> {
         if let Some(size) = channel.try_receive(buffer)? {
-            self.note_backlog(member);
-            return Ok(size);
+            return Ok((size, true));
         }
-        member.streak = 0;
         loop {
             if let Some(size) = look(channel, buffer, member.patience)? {
-                return Ok(size);
+                return Ok((size, false));
             }
             let since = Instant::now();
             sleep(channel, PollTimeout::NONE)?;
@@ -140,23 +150,27 @@ impl Crew {
             let soon = since.elapsed() < self.patience;
             member.patience = if soon { self.patience } else { Duration::ZERO };
             if let Some(size) = channel.try_receive(buffer)? {
-                return Ok(size);
+                return Ok((size, false));
             }
         }
     }
 
-    fn help(&self, member: &mut Member, channel: &Channel, buffer: &mut [u8]) -> nix::Result<usize> {
+    /// As [`Crew::watch`] does, when it is called or has to stand in.
+    fn help(
+        &self,
+        member: &mut Member,
+        channel: &Channel,
+        buffer: &mut [u8],
+    ) -> nix::Result<(usize, bool)> {
         loop {
             if self.ended.load(SeqCst) {
                 return Err(Errno::ENODEV);
             }
             if let Some(size) = channel.try_receive(buffer)? {
-                self.note_backlog(member);
-                return Ok(size);
+                return Ok((size, true));
             }
-            member.streak = 0;
             if let Some(size) = look(channel, buffer, HELPS)? {
-                return Ok(size);
+                return Ok((size, false));
             }
             match member.stands_in.filter(|taken| self.is_stuck(*taken)) {
                 Some(_) => sleep(channel, PollTimeout::from(TICK.as_millis() as u8))?,
@@ -165,7 +179,13 @@ impl Crew {
         }
     }
 
-    fn note_backlog(&self, member: &mut Member) {
+    fn note_backlog(&self, member: &mut Member, request: &[u8], at_once: bool) {
+        let Some((caller, waits)) = caller_of(request) else { return };
+        let same = std::mem::replace(&mut member.caller, caller) == caller;
+        if !at_once || same && waits {
+            member.streak = 0;
+            return;
+        }
         if member.streak == 0 {
             member.since = Instant::now();
         }
@@ -213,6 +233,24 @@ impl Crew {
             quiet = if now == taken { quiet + 1 } else { 0 };
             taken = now;
         }
+    }
+}
+
+/// Who makes a request, and whether it makes no other before this one is answered: of data several parts may be on their
+/// way. None where nobody waits for an answer.
+fn caller_of(request: &[u8]) -> Option<(u32, bool)> {
+    // Of <linux/fuse.h>.
+    const FORGET: u32 = 2;
+    const READ: u32 = 15;
+    const WRITE: u32 = 16;
+    const RELEASE: u32 = 18;
+    const RELEASEDIR: u32 = 29;
+    const BATCH_FORGET: u32 = 42;
+    let word = |at: usize| Some(u32::from_ne_bytes(request.get(at..at + 4)?.try_into().ok()?));
+    let (opcode, thread) = (word(4)?, word(32)?);
+    match opcode {
+        FORGET | RELEASE | RELEASEDIR | BATCH_FORGET => None,
+        _ => Some((thread, !matches!(opcode, READ | WRITE))),
     }
 }
 
