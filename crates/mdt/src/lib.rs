@@ -197,7 +197,8 @@ struct OpState {
     numbers: SuperPhys,
     /// Bytes of records in segments that are not freed yet, by vdev.
     stored: BTreeMap<VdevId, u64>,
-    /// Rows changed in the open txg, and the memory that they take.
+    /// Whether the open txg has changed anything; the rows that are to be written for it, and the memory that they take.
+    changed: bool,
     rows: usize,
     bytes: u64,
     /// Changes since the dataset was opened.
@@ -411,14 +412,15 @@ impl Mdt {
             *stored = stored.saturating_add_signed(change);
             writes.insert(key::vdev(vdev), Some(phys::encode(&VdevPhys { stored: *stored })));
         }
-        state.rows += writes.len();
-        state.bytes += writes.iter().map(|(key, row)| rows::weight(key, row)).sum::<u64>();
-        let full = state.rows >= txg::TXG_ROWS || state.bytes >= self.shares.txg;
         if let Some(dir) = made_directory {
             self.rows.made(dir);
         }
         let listed = self.pages.among(&writes);
-        self.rows.apply(state.txg, writes);
+        state.changed |= !writes.is_empty();
+        let growth = self.rows.apply(state.txg, writes);
+        state.rows = state.rows.saturating_add_signed(growth.rows);
+        state.bytes = state.bytes.saturating_add_signed(growth.bytes);
+        let full = state.rows >= txg::TXG_ROWS || state.bytes >= self.shares.txg;
         self.pages.changed(&listed);
         let txg = state.txg;
         drop(state);

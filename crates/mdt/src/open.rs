@@ -74,6 +74,7 @@ impl Mdt {
                 txg,
                 numbers,
                 stored: BTreeMap::new(),
+                changed: false,
                 rows: 0,
                 bytes: 0,
                 changes: 0,

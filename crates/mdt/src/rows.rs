@@ -18,7 +18,7 @@
 //! their whole key puts them: one directory may have more of them than all others together.
 
 use crate::Stop;
-use crate::changes::{Changes, Rows};
+use crate::changes::{Changes, Growth, Rows};
 use crate::directories::{self, Directories, Room};
 use crate::key::{self, Key};
 use crate::maps::Maps;
@@ -202,22 +202,25 @@ impl RowStore {
             && key::ino_of(key).is_some_and(|ino| ino.0 >= self.unwritten.load(Ordering::Acquire))
     }
 
-    /// Adds an operation's changes to the open txg. The caller holds the operation lock.
-    pub fn apply(&self, txg: Txg, writes: Rows) {
+    /// Adds an operation's changes to the open txg; gives by how much they have become more. The caller holds the operation
+    /// lock.
+    pub fn apply(&self, txg: Txg, writes: Rows) -> Growth {
         let parity = (txg.0 & 1) as usize;
+        let mut growth = Growth::default();
         for (key, row) in writes {
             if let Some(dir) = key::inode_of(&key).filter(|_| row.is_none()) {
                 self.shard_of_names(dir).lock().directories.forget(&self.names, dir);
             }
             let mut shard = self.shard(&key).lock();
+            let lacking = shard.directories.lack(&key);
             shard.directories.note(&self.names, &key, &row);
-            // Asked under the shard's lock: a txg that is retired meanwhile has said so before it takes it.
-            if row.is_none() && self.is_unwritten(&key) {
-                shard.dirty.remove_unwritten(parity, key);
-            } else {
-                shard.dirty.insert(parity, key, row);
-            }
+            growth += match row {
+                // Asked under the shard's lock: a txg that is retired meanwhile has said so before it takes it.
+                None => shard.dirty.remove(parity, key.clone(), self.is_unwritten(&key)),
+                Some(_) => shard.dirty.insert(parity, key, row, lacking),
+            };
         }
+        growth
     }
 
     fn shard_of_names(&self, dir: Ino) -> &Mutex<Shard> {

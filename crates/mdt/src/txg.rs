@@ -31,8 +31,8 @@ use tokio::sync::{Notify, watch};
 
 /// A txg closes after this time even if nobody asks.
 pub const TXG_TIMEOUT: Duration = Duration::from_secs(5);
-/// A txg closes when it has this many rows, or
-pub const TXG_ROWS: usize = 16 << 10;
+/// A txg closes when it has this many rows, which is as long as an fsync should have to wait for others' rows, or
+pub const TXG_ROWS: usize = 32 << 10;
 /// this many bytes of rows, or sooner where memory is short.
 pub const TXG_BYTES: u64 = 8 << 20;
 
@@ -111,7 +111,7 @@ impl Mdt {
     pub async fn sync(self: &Arc<Self>) -> Result<(), FsError> {
         let target = {
             let op = self.op.lock();
-            if op.rows > 0 { op.txg } else { Txg(op.txg.0 - 1) }
+            if op.changed { op.txg } else { Txg(op.txg.0 - 1) }
         };
         if self.engine.fenced() {
             return Err(FsError::Fenced);
@@ -188,7 +188,7 @@ impl Mdt {
 
     fn close_txg(&self) -> Option<Txg> {
         let mut op = self.op.lock();
-        if op.rows == 0 {
+        if !op.changed {
             return None;
         }
         let txg = op.txg;
@@ -199,7 +199,7 @@ impl Mdt {
         }
         self.rows.apply(txg, own);
         op.txg = txg.next();
-        op.rows = 0;
+        (op.changed, op.rows) = (false, 0);
         self.counters.bytes_synced.fetch_add(std::mem::take(&mut op.bytes), Ordering::Relaxed);
         self.rows.advance(op.txg, Ino(op.numbers.next_ino));
         Some(txg)
