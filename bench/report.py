@@ -165,8 +165,9 @@ plainly where Tarn misses what it sets itself.
 - *Cold* means: unmounted, the kernel's caches dropped, whatever the file system kept beside its store deleted, mounted
   again. Direct reads go around the kernel's page cache.
 - *raw* is a client that moves the same objects with as many connections as suit it best, by the better of two: one in
-  Go that knows nothing of Tarn, and Tarn's own bucket crate. *plain* is the former alone: it sends objects without a
-  checksum, so that the server makes one of its own choice, a slower one than that which Tarn sends. *cap* is what a
+  Go that knows nothing of Tarn, and Tarn's own bucket crate. *plain* is the former alone: what it reads goes through the
+  memory of Go's library, and it sends objects without a checksum, so that the server makes one of its own choice, a slower
+  one than that which Tarn sends. *cap* is what a
   store lets through by its limits. *single* is the same work one request at a time. *nothing* is a FUSE file system that
   does nothing: what the kernel takes for FUSE itself. It is mounted as Tarn is and is sent the same requests; its
   threads sleep in the kernel between them. *ext4* lies on a file in tmpfs.

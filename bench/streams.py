@@ -42,9 +42,7 @@ class Streams:
 
     def write(self, row, names):
         settle()
-        ways = yardstick.put(self.server, self.size)
-        self.raw(row, ways)
-        self.raw(row, {way: moved for way, moved in ways.items() if way.startswith("rawstore")}, "plain")
+        self.raw(row, yardstick.put(self.server, self.size))
         self.results.moved(row, "tarn", write_files(self.pool, names, self.size, self.bench.block))
         with contextlib.closing(Nothing(self.bench.root)) as nothing:
             if nothing.mount():
@@ -62,9 +60,12 @@ class Streams:
                     moved = read_files(os.path.dirname(file), [os.path.basename(file)], self.size, direct)
                     self.results.moved(row, "nothing", moved)
 
-    def raw(self, row, ways, system="raw"):
+    def raw(self, row, ways):
+        """What the raw store reaches by each way, and what the client that knows nothing of Tarn does."""
         for way, moved in ways.items():
-            self.results.moved(row, system, moved, way)
+            self.results.moved(row, "raw", moved, way)
+            if way.startswith("rawstore"):
+                self.results.moved(row, "plain", moved, way)
 
     def peer(self, peer):
         """All rows of one peer, which then deletes what it wrote: there is not room for everybody's files at once."""
