@@ -24,13 +24,16 @@ pub struct ClientState {
     done: BTreeMap<u64, Done>,
     /// It does not ask for those before.
     settled: u64,
-    /// The open txg changes it.
-    changed: bool,
+    /// Requests that the open txg has carried out.
+    lately: usize,
 }
+
+/// So many requests are carried out in one txg: the client keeps each until it is durable.
+const REQUESTS: usize = 8 << 10;
 
 impl ClientState {
     fn new(id: u64) -> ClientState {
-        ClientState { id, done: BTreeMap::new(), settled: 0, changed: false }
+        ClientState { id, done: BTreeMap::new(), settled: 0, lately: 0 }
     }
 
     pub fn from_phys(row: ClientPhys) -> ClientState {
@@ -42,12 +45,17 @@ impl ClientState {
     pub fn note(&mut self, request: &Request, trace: Trace) {
         self.done.insert(request.number, Done::Lately(trace));
         self.settled = self.settled.max(request.settled);
-        self.changed = true;
+        self.lately += 1;
+    }
+
+    /// Whether the client keeps so much that the open txg should close.
+    pub fn is_full(&self) -> bool {
+        self.lately >= REQUESTS
     }
 
     /// The row for a txg that closes, if it changes.
     pub fn row(&mut self) -> Option<Value> {
-        if !std::mem::take(&mut self.changed) {
+        if std::mem::take(&mut self.lately) == 0 {
             return None;
         }
         self.done = self.done.split_off(&self.settled);

@@ -420,7 +420,9 @@ impl Mdt {
         let growth = self.rows.apply(state.txg, writes);
         state.rows = state.rows.saturating_add_signed(growth.rows);
         state.bytes = state.bytes.saturating_add_signed(growth.bytes);
-        let full = state.rows >= txg::TXG_ROWS || state.bytes >= self.shares.txg;
+        let full = state.rows >= txg::TXG_ROWS
+            || state.bytes >= self.shares.txg
+            || state.client.as_ref().is_some_and(client::ClientState::is_full);
         self.pages.changed(&listed);
         let txg = state.txg;
         drop(state);

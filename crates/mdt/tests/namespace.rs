@@ -5,7 +5,7 @@ mod world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tarn_base::posix::{FileKind, NewNode, RenameMode, SetAttr, SetCtime, SetTime, XattrMode};
-use tarn_base::{FsError, Ino, Timespec};
+use tarn_base::{FsError, Ino, Request, Timespec};
 use world::{ROOT, World, now};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -536,5 +536,34 @@ async fn an_unnamed_file_that_is_opened_anew_before_it_is_freed_stays_until_it_i
     assert_eq!(w.attr(file).await.map(|attr| attr.nlink), Ok(0));
     w.mdt.close_inode(file);
     w.until("it is freed", async |w| w.attr(file).await == Err(FsError::Stale)).await;
+    w.assert_clean().await;
+}
+
+/// Makes a file and removes it, so many times, as requests of a client.
+async fn makes_and_removes(w: &World, times: u64) {
+    for number in 0..times {
+        let request = Request::new(number, 0, None);
+        let node = NewNode { kind: FileKind::Regular, mode: 0, umask: 0, rdev: 0, target: vec![] };
+        request.run(|| w.mdt.create(ROOT, Ino::ROOT, b"f", node)).wait().await.expect("create");
+        let gone = request.run(|| w.mdt.unlink(Ino::ROOT, b"f")).wait().await.expect("unlink");
+        gone.into_iter().for_each(|ino| w.mdt.close_inode(ino));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_txg_has_made_and_removed_is_never_written_and_a_client_keeps_it_for_so_long() {
+    let w = World::new().await;
+    assert!(w.names(Ino::ROOT, 50).await.is_empty());
+    w.file(Ino::ROOT, "stays").await;
+    makes_and_removes(&w, 1000).await;
+    w.until("all are freed", async |w| w.mdt.stats().reaped == 1000).await;
+    w.mdt.sync().await.expect("sync");
+    let stats = w.mdt.stats();
+    assert!(stats.rows_synced < 50 * stats.txgs, "{stats:?}");
+    w.mdt.admit(1).await.expect("client");
+    let (before, since) = (w.mdt.stats().txgs, std::time::Instant::now());
+    makes_and_removes(&w, 5000).await;
+    w.until("a txg is written", async |w| w.mdt.stats().txgs > before).await;
+    assert!(since.elapsed() < Duration::from_secs(4), "its time, which is 5 s, was not over");
     w.assert_clean().await;
 }
