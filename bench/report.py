@@ -212,8 +212,8 @@ NEXT = """### What the next limit is
   nothing: 7 of the 12 between them are Tarn's own code, the others the kernel's, for waking callers. What one step makes
   and leaves is written within 5 seconds, which may fall into another step.
 - **A kernel's tree.** tar makes 10 requests a file, one after the other: lookup, create, the question for capabilities
-  that chown asks, two writes, three of attributes, flush and release. Each is 12 to 18 us, most of it for waking the one
-  who waits on another core; a file system that does nothing, whose threads sleep, takes longer.
+  that chown asks, two writes, three of attributes, flush and release. Most are 12 to 18 us, about half of it
+  for waking who waits on another core; a file system that does nothing, whose threads sleep, takes longer.
 """
 
 

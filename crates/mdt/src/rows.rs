@@ -214,10 +214,12 @@ impl RowStore {
             let mut shard = self.shard(&key).lock();
             let lacking = shard.directories.lack(&key);
             shard.directories.note(&self.names, &key, &row);
-            growth += match row {
+            growth += if row.is_some() {
+                shard.dirty.insert(parity, key, row, lacking)
+            } else {
                 // Asked under the shard's lock: a txg that is retired meanwhile has said so before it takes it.
-                None => shard.dirty.remove(parity, key.clone(), self.is_unwritten(&key)),
-                Some(_) => shard.dirty.insert(parity, key, row, lacking),
+                let unwritten = self.is_unwritten(&key);
+                shard.dirty.remove(parity, key, unwritten)
             };
         }
         growth

@@ -27,8 +27,11 @@ use nix::poll::PollFlags;
 use nix::poll::PollTimeout;
 use parking_lot::Condvar;
 use parking_lot::Mutex;
+use zerocopy::FromBytes;
 
 use crate::channel::Channel;
+use crate::ll::fuse_abi::fuse_in_header;
+use crate::ll::fuse_abi::fuse_opcode;
 
 /// So many requests in a row that were there at once, or more than one for so long, are work for two.
 const BACKLOG: u32 = 4;
@@ -239,18 +242,15 @@ impl Crew {
 /// Who makes a request, and whether it makes no other before this one is answered: of data several parts may be on their
 /// way. None where nobody waits for an answer.
 fn caller_of(request: &[u8]) -> Option<(u32, bool)> {
-    // Of <linux/fuse.h>.
-    const FORGET: u32 = 2;
-    const READ: u32 = 15;
-    const WRITE: u32 = 16;
-    const RELEASE: u32 = 18;
-    const RELEASEDIR: u32 = 29;
-    const BATCH_FORGET: u32 = 42;
-    let word = |at: usize| Some(u32::from_ne_bytes(request.get(at..at + 4)?.try_into().ok()?));
-    let (opcode, thread) = (word(4)?, word(32)?);
-    match opcode {
-        FORGET | RELEASE | RELEASEDIR | BATCH_FORGET => None,
-        _ => Some((thread, !matches!(opcode, READ | WRITE))),
+    let (header, _) = fuse_in_header::ref_from_prefix(request).ok()?;
+    match fuse_opcode::try_from(header.opcode).ok()? {
+        fuse_opcode::FUSE_FORGET
+        | fuse_opcode::FUSE_BATCH_FORGET
+        | fuse_opcode::FUSE_RELEASE
+        | fuse_opcode::FUSE_RELEASEDIR => None,
+        fuse_opcode::FUSE_READ | fuse_opcode::FUSE_WRITE => Some((header.pid, false)),
+        // All who are in another namespace of processes are 0.
+        _ => Some((header.pid, header.pid != 0)),
     }
 }
 
