@@ -17,6 +17,8 @@ use tarn_pool::{DatasetConfig, Pool};
 const BATCH: usize = 1000;
 /// The object in the metadata store that says that all segments are gone.
 const FREED: &str = "freed";
+/// How often the metadata is listed while some of it is still there.
+const LISTINGS: u32 = 10;
 /// Bytes of memory for it.
 const MEMORY: u64 = 16 << 20;
 
@@ -47,9 +49,17 @@ fn failed(error: object_store::Error) -> FsError {
     FsError::Io(format!("metadata: {error}"))
 }
 
-/// Deletes every segment that the database tells of.
+/// Deletes every segment that the database tells of. Whether that was possible or not, the database is closed after it:
+/// what it does by itself would go on, and write between the objects that are deleted.
 async fn free_segments(pool: &Arc<Pool>, row: &DatasetConfig) -> Result<(), FsError> {
     let db = Database::open(pool.clone(), row, Shares::of(MEMORY)).await?;
+    let freed = free_all(pool, &db).await;
+    let closed = db.close().await;
+    freed?;
+    Ok(closed?)
+}
+
+async fn free_all(pool: &Arc<Pool>, db: &Database) -> Result<(), FsError> {
     let segments = |key: &key::Key| match key.first() {
         Some(&table::SEGMENT) => SegmentId::from_bytes(&key[1..]),
         _ => key::reclaim_of(key).map(|(_, id)| id),
@@ -76,21 +86,26 @@ async fn free_segments(pool: &Arc<Pool>, row: &DatasetConfig) -> Result<(), FsEr
         let ids: Vec<SegmentId> = listed.into_iter().map(|(id, _)| id).collect();
         pool.delete_segments(&ids).await.map_err(pool_error)?;
     }
-    db.close().await?;
     Ok(())
 }
 
-/// Deletes every object of the metadata, the one that says that nothing else is left at the end.
+/// Deletes every object of the metadata, the one that says that nothing else is left at the end. What a host that was
+/// cut off from the pool still had on its way may come in between: so it is listed until nothing is left.
 async fn delete_metadata(store: &Arc<dyn ObjectStore>) -> Result<(), FsError> {
     let freed = Path::from(FREED);
-    let mut objects: Vec<_> = store.list(None).try_collect().await.map_err(failed)?;
-    objects.retain(|object| object.location != freed);
-    futures::stream::iter(objects)
-        .map(|object| delete(store, object.location))
-        .buffer_unordered(16)
-        .try_collect::<Vec<()>>()
-        .await?;
-    delete(store, freed).await
+    for _ in 0..LISTINGS {
+        let mut objects: Vec<_> = store.list(None).try_collect().await.map_err(failed)?;
+        objects.retain(|object| object.location != freed);
+        if objects.is_empty() {
+            return delete(store, freed).await;
+        }
+        futures::stream::iter(objects)
+            .map(|object| delete(store, object.location))
+            .buffer_unordered(16)
+            .try_collect::<Vec<()>>()
+            .await?;
+    }
+    Err(FsError::Io("metadata: somebody writes to the dataset that is destroyed; destroy it again".into()))
 }
 
 async fn delete(store: &Arc<dyn ObjectStore>, path: Path) -> Result<(), FsError> {
