@@ -346,6 +346,12 @@ impl Database {
         self.closed.store(true, Ordering::Release);
     }
 
+    /// Closes a database that could not be used, so that what it does by itself ends too.
+    pub async fn give_up(&self) {
+        self.abandon();
+        let _ = tokio::time::timeout(CLOSING, self.db().close()).await;
+    }
+
     pub async fn close(&self) -> Result<(), DbError> {
         self.abandon();
         loop {

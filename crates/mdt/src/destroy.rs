@@ -53,10 +53,13 @@ fn failed(error: object_store::Error) -> FsError {
 /// what it does by itself would go on, and write between the objects that are deleted.
 async fn free_segments(pool: &Arc<Pool>, row: &DatasetConfig) -> Result<(), FsError> {
     let db = Database::open(pool.clone(), row, Shares::of(MEMORY)).await?;
-    let freed = free_all(pool, &db).await;
-    let closed = db.close().await;
-    freed?;
-    Ok(closed?)
+    match free_all(pool, &db).await {
+        Ok(()) => Ok(db.close().await?),
+        Err(error) => {
+            db.give_up().await;
+            Err(error)
+        }
+    }
 }
 
 async fn free_all(pool: &Arc<Pool>, db: &Database) -> Result<(), FsError> {

@@ -59,9 +59,12 @@ impl Mdt {
         let row = config.datasets.iter().find(|row| row.id == dataset).ok_or(FsError::NotFound)?;
         let shares = Shares::of(options.memory);
         let db = Database::open(pool.clone(), row, shares).await?;
-        let numbers = match db.get(&key::super_row()).await? {
-            Some(row) => phys::decode::<SuperPhys>("dataset", &row).map_err(no_stop)?,
-            None => format(&db, &options).await?,
+        let numbers = match numbers(&db, &options).await {
+            Ok(numbers) => numbers,
+            Err(error) => {
+                db.give_up().await;
+                return Err(error);
+            }
         };
         let txg = numbers.txg.next();
         let mdt = Arc::new(Mdt {
@@ -103,7 +106,11 @@ impl Mdt {
             txg_task: Mutex::new(None),
         });
         *mdt.txg_task.lock() = Some(tokio::spawn(mdt.clone().run_txgs()));
-        mdt.recover().await?;
+        if let Err(error) = mdt.recover().await {
+            mdt.abandon();
+            mdt.db.give_up().await;
+            return Err(error);
+        }
         // Whoever reads elsewhere than through this process finds them in their buckets then.
         mdt.carried().await;
         mdt.spawn(mdt.clone().run_truncations());
@@ -300,6 +307,14 @@ impl Mdt {
             Ok(())
         };
         self.change_slowly(&close).await
+    }
+}
+
+/// The numbers that a dataset goes on from. A new one has its first rows made.
+async fn numbers(db: &Database, options: &MdtOptions) -> Result<SuperPhys, FsError> {
+    match db.get(&key::super_row()).await? {
+        Some(row) => phys::decode("dataset", &row).map_err(no_stop),
+        None => format(db, options).await,
     }
 }
 
