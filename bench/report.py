@@ -169,8 +169,9 @@ plainly where Tarn misses what it sets itself.
   memory of Go's library, and it sends objects without a checksum, so that the server makes one of its own choice, a slower
   one than that which Tarn sends. *cap* is what a
   store lets through by its limits. *single* is the same work one request at a time. *nothing* is a FUSE file system that
-  does nothing: what the kernel takes for FUSE itself. It is mounted as Tarn is and is sent the same requests; its
-  threads sleep in the kernel between them. *ext4* lies on a file in tmpfs.
+  does nothing: what the kernel takes for FUSE itself. It is mounted as Tarn is, is sent the same requests, and
+  processors are kept awake for it as they are for Tarn (docs/TUNING.md, `awake`); its threads sleep in the kernel between
+  requests. *ext4* lies on a file in tmpfs.
 - A virtual machine may give memory back to its host, which finds it anew at a multiple of the cost of any row here. The
   kernel is told to keep it while this is measured, and all of it is touched before.
 - Far stores are the same server behind a proxy (`bench/slowstore`) that answers after 20 ms and limits connections and
@@ -212,8 +213,8 @@ NEXT = """### What the next limit is
   nothing: 7 of the 12 between them are Tarn's own code, the others the kernel's, for waking callers. What one step makes
   and leaves is written within 5 seconds, which may fall into another step.
 - **A kernel's tree.** tar makes 10 requests a file, one after the other: lookup, create, the question for capabilities
-  that chown asks, two writes, three of attributes, flush and release. Most are 12 to 18 us, about half of it
-  for waking who waits on another core; a file system that does nothing, whose threads sleep, takes longer.
+  that chown asks, two writes, three of attributes, flush and release. With processors that may
+  sleep a tree took 12.8 s, about half of each request for waking who waits on another core, and one that does nothing 16.
 """
 
 

@@ -6,8 +6,8 @@ import os
 import random
 import time
 
-from harness import test
-from world import drop_caches, sync_all
+from harness import Skipped, test
+from world import drop_caches, sync_all, wait_until
 
 FILES = 2000
 AT_FDCWD, FORCE_SYNC, BASIC_STATS = -100, 0x2000, 0x7FF
@@ -122,6 +122,49 @@ def cached(t):
     ready = sum(after[n] - before.get(n, 0) for n in after if n.endswith("reads_ready"))
     t.check(ready > 9000, f"only {ready} of 10,000 reads were answered from memory")
     os.close(fd)
+
+
+def bound_now():
+    """How long the kernel may take to wake a processor, in microseconds, by all who have said so."""
+    with open("/dev/cpu_dma_latency", "rb") as file:
+        return int.from_bytes(file.read(4), "little", signed=True)
+
+
+@test("processors are kept awake while a mount is busy, and no longer, however it ends", limit=120, needs="pool")
+def awake(t):
+    try:
+        with open("/sys/devices/system/cpu/cpuidle/current_driver") as file:
+            driver = file.read().strip()
+        at_rest = bound_now()
+    except OSError as reason:
+        raise Skipped(str(reason)) from None
+    if driver != "haltpoll" or at_rest < 1000:
+        raise Skipped(f"the driver of idle processors is {driver}, and may take {at_rest} us")
+    pool = t.world.pool(buckets=3)
+
+    def least(ends):
+        """The lowest bound while the mount is busy."""
+        with open(os.path.join(pool.mnt, "file"), "wb"):
+            pass
+        least, end = at_rest, time.monotonic() + 30
+        while not ends(least) and time.monotonic() < end:
+            for _ in range(500):
+                getattr_of(os.path.join(pool.mnt, "file"))
+            least = min(least, bound_now())
+        return least
+
+    for word in ("auto", "on"):
+        pool.mount("-o", f"awake={word}")
+        t.check(least(lambda bound: bound == 0) == 0, f"awake={word}: processors may sleep while it is busy")
+        wait_until(lambda: bound_now() == at_rest, 5, "sleep when it is busy no more")
+        if word == "on":
+            least(lambda bound: bound == 0)
+            pool.kill()
+            wait_until(lambda: bound_now() == at_rest, 5, "sleep when the process is gone")
+        pool.umount()
+    pool.mount("-o", "awake=off")
+    began = time.monotonic()
+    t.check(least(lambda _: time.monotonic() > began + 1) == at_rest, "awake=off: processors are kept awake")
 
 
 def reads(pool):

@@ -5,7 +5,8 @@
 //!
 //! What it costs to read, to write, or to make a name, is what the kernel takes for FUSE alone, so that a benchmark can
 //! tell how much of a real file system's cost could be saved at all. It is mounted as Tarn is, and asks the kernel for what
-//! Tarn asks for, so that it is sent the same requests, by `/dev/fuse`. Ends when it is unmounted.
+//! Tarn asks for, so that it is sent the same requests, by `/dev/fuse`; and it keeps processors awake as Tarn does. Ends when
+//! it is unmounted.
 
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
@@ -18,8 +19,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tarn_access::fuse::Wanted;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tarn_access::fuse::{Awake, Wakefulness, Wanted};
 
 const FILE: INodeNo = INodeNo(2);
 /// Larger than any request, and small enough to stay in a processor's cache.
@@ -48,6 +49,8 @@ struct Nothing {
     size: u64,
     content: Vec<u8>,
     names: Mutex<Names>,
+    awake: Option<Arc<Wakefulness>>,
+    began: Instant,
 }
 
 impl Nothing {
@@ -110,6 +113,12 @@ fn attr_of(ino: INodeNo, node: Node) -> FileAttr {
 }
 
 impl Filesystem for Nothing {
+    fn received(&self, _request: &Request) {
+        if let Some(awake) = &self.awake {
+            awake.received(self.began.elapsed());
+        }
+    }
+
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         tarn_access::fuse::negotiate(Wanted { max_write: CONTENT as u32, max_background: 64 }, config);
         Ok(())
@@ -330,5 +339,11 @@ fn main() -> io::Result<()> {
     config.clone_fd = true;
     config.acl = SessionACL::All;
     config.mount_options = vec![MountOption::DefaultPermissions];
-    Session::new(Nothing { size, content: vec![1; CONTENT], names: Mutex::default() }, dir, &config)?.run()
+    let awake = Wakefulness::new(Awake::Auto).map(Arc::new);
+    if let Some(awake) = awake.clone() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        std::thread::spawn(move || runtime.block_on(awake.run()));
+    }
+    let (content, names, began) = (vec![1; CONTENT], Mutex::default(), Instant::now());
+    Session::new(Nothing { size, content, names, awake, began }, dir, &config)?.run()
 }

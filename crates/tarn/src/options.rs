@@ -5,7 +5,7 @@ use crate::error::usage;
 use crate::size;
 use crate::telemetry;
 use anyhow::Result;
-use tarn_access::fuse::JobId;
+use tarn_access::fuse::{Awake, JobId};
 
 /// Options that fstab lines carry for others to read.
 const IGNORED: &[&str] = &[
@@ -31,8 +31,8 @@ const IGNORED: &[&str] = &[
 ];
 
 const KNOWN: &str = "ro, allow_other, noatime, atime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec, \
-                     read_ahead=SIZE, arc=SIZE|off, prefetch=SIZE|off, hybrid_io=SIZE|off, memory=SIZE, metrics=[ADDRESS:]PORT, \
-                     jobid=off|comm.uid|env:NAME|cgroup|TEXT, nonempty, buckets=own|server, ca=FILE, cert=FILE, key=FILE";
+                     read_ahead=SIZE, arc=SIZE|off, prefetch=SIZE|off, hybrid_io=SIZE|off, awake=auto|on|off, memory=SIZE, \
+                     metrics=[ADDRESS:]PORT, jobid=off|comm.uid|env:NAME|cgroup|TEXT, nonempty, buckets=own|server, ca=FILE, cert=FILE, key=FILE";
 
 /// A size of fewer bytes was meant in another unit.
 pub const SIZE_MIN: u64 = 4096;
@@ -69,6 +69,10 @@ pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
             ("read_ahead", _) => out.read_ahead = Some(size()?),
             ("hybrid_io", Some("off")) => out.hybrid_io = Some(u64::MAX),
             ("hybrid_io", _) => out.hybrid_io = Some(size()?),
+            ("awake", Some(how)) => {
+                how.parse::<Awake>().map_err(usage)?;
+                out.awake = Some(how.to_string());
+            }
             ("arc", Some("off")) => out.arc = Some(0),
             ("arc", _) => out.arc = Some(size()?),
             ("prefetch", Some("off")) => out.prefetch = Some(0),
@@ -115,6 +119,10 @@ mod tests {
         assert_eq!(read("strictatime").unwrap().relatime, Some(false));
         assert_eq!(read("metrics=9123").unwrap().metrics, Some("127.0.0.1:9123".parse().unwrap()));
         assert_eq!(read("jobid=env:SLURM_JOB_ID").unwrap().job_id.as_deref(), Some("env:SLURM_JOB_ID"));
+        assert_eq!(read("awake=off").unwrap().awake.as_deref(), Some("off"));
+        assert!(
+            read("awake").is_err() && read("awake=yes").unwrap_err().to_string().contains("auto, on or off")
+        );
         assert!(read("jobid").is_err() && read("jobid=env:").unwrap_err().to_string().contains("env:NAME"));
         assert!(read("metrics").is_err() && read("metrics=here").is_err());
     }

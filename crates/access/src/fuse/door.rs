@@ -2,6 +2,7 @@
 
 use super::answer::{Refuse, Signals, Waits, or_else, then};
 use super::around::Around;
+use super::awake::Wakefulness;
 use super::convert::*;
 use super::errno::errno;
 use super::jobs::Tagger;
@@ -36,6 +37,8 @@ pub(super) struct Door {
     pub clock: SystemClock,
     pub locks: LockBook,
     pub late: Late,
+    /// What keeps processors awake, where it can.
+    pub awake: Option<Arc<Wakefulness>>,
     /// Whether the kernel cannot do without opening directories.
     pub opens_directories: bool,
     /// Tells jobs apart, if anybody wants that.
@@ -133,6 +136,9 @@ impl Filesystem for Door {
     fn received(&self, request: &Request) {
         let counters = &self.waits.counters;
         let now = counters.received(request.opcode());
+        if let Some(awake) = &self.awake {
+            awake.received(now);
+        }
         let stopwatch = counters.stopwatch(request.opcode(), request.nodeid());
         let job = self.tagger.as_ref().map(|tagger| tagger.job(request, now));
         if let Some(job) = &job {

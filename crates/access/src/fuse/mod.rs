@@ -14,6 +14,9 @@
 //! they have been as they are. Cached pages stand while the client says that the data version does; the kernel itself
 //! drops those that truncation, punching and copying make wrong. There is no write-back cache in the kernel: it would own size and times.
 //!
+//! # Processors
+//! While requests come fast, processors are kept from sleeping between them, where the kernel can be told so (`awake`).
+//!
 //! # Counting
 //! Each request is counted by its operation, with the time until it was answered (`counters`), and with the job
 //! that it belongs to (`jobs`). While somebody profiles the mount, each request has a stopwatch too, which says in which
@@ -31,6 +34,7 @@
 
 mod answer;
 mod around;
+mod awake;
 mod convert;
 mod counters;
 mod device;
@@ -48,8 +52,9 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
+pub use awake::{Awake, Wakefulness};
 pub use convert::YOUNG_TTL;
 pub use counters::{FuseStats, OperationStats};
 pub use jobs::JobId;
-pub use mount::{KEPT, MountError, MountOptions, Mounted, Wanted, mount, negotiate};
+pub use mount::{KEPT, LOOK, MountError, MountOptions, Mounted, Wanted, mount, negotiate};
 pub use mounts::take_over;

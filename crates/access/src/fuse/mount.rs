@@ -2,6 +2,7 @@
 
 use super::answer::Waits;
 use super::around::Around;
+use super::awake::{Awake, Wakefulness};
 use super::counters::{Counters, FuseStats};
 use super::device::{self, Leaving};
 use super::door::Door;
@@ -76,9 +77,11 @@ pub struct MountOptions {
     pub exec: bool,
     /// Threads that read requests. Default: one for each core, at least 2.
     pub threads: usize,
-    /// How long a thread looks for the next request before it sleeps, where requests come fast. Default: 50 us, or none
-    /// on one core.
+    /// How long a thread looks for the next request before it sleeps, where requests come fast; no longer than [`LOOK`]
+    /// where processors are kept awake. Default: 50 us, or none on one core.
     pub patience: Duration,
+    /// Whether processors are kept awake while requests come fast. Default: [`Awake::Auto`].
+    pub awake: Awake,
     /// Largest request in bytes. Default: 1 MiB, the kernel's own limit unless it is raised.
     pub max_write: u32,
     /// Requests that the kernel sends without anybody waiting for them (readahead, asynchronous I/O) at a time.
@@ -103,6 +106,10 @@ pub struct MountOptions {
 /// host that lost its dataset to another one is not to be asked in vain for ever.
 pub const KEPT: Duration = Duration::from_secs(600);
 
+/// How long it is worth to look for a request, where it takes little to be woken by one: longer takes the processor from
+/// those who are about to make it.
+pub const LOOK: Duration = Duration::from_micros(20);
+
 impl MountOptions {
     pub fn new(mountpoint: impl Into<PathBuf>, source: impl Into<String>) -> MountOptions {
         let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
@@ -117,6 +124,7 @@ impl MountOptions {
             exec: true,
             threads: cores.max(2),
             patience: if cores > 1 { Duration::from_micros(50) } else { Duration::ZERO },
+            awake: Awake::Auto,
             max_write: 1 << 20,
             max_background: 64,
             read_ahead_kb: 1024,
@@ -194,6 +202,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
     let mountpoint = check_mountpoint(&options)?;
     let counters = Arc::new(Counters::default());
     let late = Late::new(runtime.clone());
+    let awake = Wakefulness::new(options.awake).map(Arc::new);
     let door = Door {
         client,
         waits: Waits { runtime: runtime.clone(), interrupts: Arc::default(), counters: counters.clone() },
@@ -204,16 +213,27 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
         clock: SystemClock::default(),
         locks: LockBook::default(),
         late: late.clone(),
+        awake: awake.clone(),
         opens_directories: true,
         tagger: Tagger::new(options.job_id.clone(), options.jobs.clone(), runtime.clone()),
     };
     let device = device::mount(&mountpoint, &options)?;
     let (end, ended) = watch::channel(false);
+    let keeps_awake = awake.is_some();
+    if let Some(awake) = awake {
+        let mut ended = ended.clone();
+        runtime.spawn(async move {
+            tokio::select! {
+                _ = ended.wait_for(|ended| *ended) => {}
+                () = awake.run() => {}
+            }
+        });
+    }
     let mounted = Mounted { mountpoint, ended, detached: AtomicBool::new(false), runtime, counters };
     let mut config = Config::default();
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = device::can_clone();
-    config.patience = options.patience;
+    config.patience = if keeps_awake { options.patience.min(LOOK) } else { options.patience };
     // The kernel decides who may come in, by allow_other; it asks in the name of others only for what they have
     // open already.
     let session = Session::from_fd(door, device, SessionACL::All, config)?;

@@ -202,6 +202,8 @@ pub struct MountRequest {
     pub prefetch: Option<u64>,
     /// Files of so many bytes are first read around the kernel's page cache.
     pub hybrid_io: Option<u64>,
+    /// Whether processors are kept awake while it is busy: see [`tarn_access::fuse::Awake`].
+    pub awake: Option<String>,
     /// Bytes for caches and dirty data; counts when the mount starts the node.
     pub memory: Option<u64>,
     /// Where scrapes of metrics are answered.
