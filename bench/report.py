@@ -171,7 +171,7 @@ plainly where Tarn misses what it sets itself.
   store lets through by its limits. *single* is the same work one request at a time. *nothing* is a FUSE file system that
   does nothing: what the kernel takes for FUSE itself. It is mounted as Tarn is, is sent the same requests, and
   processors are kept awake for it as they are for Tarn (docs/TUNING.md, `awake`); its threads sleep in the kernel between
-  requests. *ext4* lies on a file in tmpfs.
+  requests. What is dated before 2026-11-25 19:00 was measured without that, for both. *ext4* lies on a file in tmpfs.
 - A virtual machine may give memory back to its host, which finds it anew at a multiple of the cost of any row here. The
   kernel is told to keep it while this is measured, and all of it is touched before.
 - Far stores are the same server behind a proxy (`bench/slowstore`) that answers after 20 ms and limits connections and
@@ -209,7 +209,8 @@ NEXT = """### What the next limit is
 - **Random reads, near by.** This server spends 0.6 ms on a part of 128 KiB of a larger object, twice what it spends on
   a whole object of that size: one reader cannot be faster than its requests. 32 readers are served by whole segments: raw
   reads the whole file of 1 GiB in 0.26 s, Tarn in about 0.6.
-- **Names, 16 callers with a directory each.** A rename takes 49 us of the two cores, 37 with a file system that does
+- **Names, 16 callers with a directory each.** In a profile, when processors were not kept awake, a
+  rename took 49 us of the two cores, 37 with a file system that does
   nothing: 7 of the 12 between them are Tarn's own code, the others the kernel's, for waking callers. What one step makes
   and leaves is written within 5 seconds, which may fall into another step.
 - **A kernel's tree.** tar makes 10 requests a file, one after the other: lookup, create, the question for capabilities

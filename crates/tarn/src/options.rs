@@ -5,7 +5,7 @@ use crate::error::usage;
 use crate::size;
 use crate::telemetry;
 use anyhow::Result;
-use tarn_access::fuse::{Awake, JobId};
+use tarn_access::fuse::JobId;
 
 /// Options that fstab lines carry for others to read.
 const IGNORED: &[&str] = &[
@@ -69,10 +69,7 @@ pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
             ("read_ahead", _) => out.read_ahead = Some(size()?),
             ("hybrid_io", Some("off")) => out.hybrid_io = Some(u64::MAX),
             ("hybrid_io", _) => out.hybrid_io = Some(size()?),
-            ("awake", Some(how)) => {
-                how.parse::<Awake>().map_err(usage)?;
-                out.awake = Some(how.to_string());
-            }
+            ("awake", Some(how)) => out.awake = Some(how.parse().map_err(usage)?),
             ("arc", Some("off")) => out.arc = Some(0),
             ("arc", _) => out.arc = Some(size()?),
             ("prefetch", Some("off")) => out.prefetch = Some(0),
@@ -99,6 +96,7 @@ pub fn parse(lists: &[String], sloppy: bool) -> Result<MountRequest> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tarn_access::fuse::Awake;
 
     fn read(text: &str) -> Result<MountRequest> {
         parse(&[text.to_string()], false)
@@ -119,7 +117,7 @@ mod tests {
         assert_eq!(read("strictatime").unwrap().relatime, Some(false));
         assert_eq!(read("metrics=9123").unwrap().metrics, Some("127.0.0.1:9123".parse().unwrap()));
         assert_eq!(read("jobid=env:SLURM_JOB_ID").unwrap().job_id.as_deref(), Some("env:SLURM_JOB_ID"));
-        assert_eq!(read("awake=off").unwrap().awake.as_deref(), Some("off"));
+        assert_eq!(read("awake=off").unwrap().awake, Some(Awake::Off));
         assert!(
             read("awake").is_err() && read("awake=yes").unwrap_err().to_string().contains("auto, on or off")
         );

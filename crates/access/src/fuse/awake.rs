@@ -5,8 +5,9 @@
 //! the kernel can be told, by whoever keeps a device open (PM QoS, `/dev/cpu_dma_latency`). So a mount tells it while
 //! requests come fast, and takes it back within moments of the last; when the process ends, however it does, the kernel does.
 
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -27,7 +28,7 @@ const QUIET: u64 = 40;
 const SPINNING: usize = 8;
 
 /// Whether processors are kept awake while a mount is busy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Awake {
     /// Where that keeps them from sleeping deeply. Where it makes them spin, as in a virtual machine, if they are 8 or less.
     #[default]
@@ -55,7 +56,7 @@ pub struct Wakefulness {
     /// How long it may take to wake a processor, in microseconds.
     bound: i32,
     requests: AtomicU64,
-    /// When the last burst ended, in microseconds.
+    /// When the last [`BURST`] of them was complete, in microseconds.
     burst: AtomicU64,
     told: AtomicBool,
     busy: Notify,
@@ -75,7 +76,7 @@ impl Wakefulness {
         }
     }
 
-    fn over(device: &Path, bound: i32) -> std::io::Result<Wakefulness> {
+    fn over(device: &Path, bound: i32) -> io::Result<Wakefulness> {
         Ok(Wakefulness {
             device: File::options().write(true).open(device)?,
             bound,
@@ -100,12 +101,15 @@ impl Wakefulness {
 
     /// Tells the kernel whenever the mount gets busy, and when it is no more; for as long as it is there.
     pub async fn run(&self) {
+        if let Err(error) = self.keep().await {
+            tracing::warn!(%error, "processors are kept awake no more, or until it is unmounted: {DEVICE} takes no bound");
+        }
+    }
+
+    async fn keep(&self) -> io::Result<()> {
         loop {
             self.busy.notified().await;
-            if let Err(error) = self.tell(self.bound) {
-                tracing::warn!(%error, "processors sleep between requests: {DEVICE} takes no bound");
-                return;
-            }
+            self.tell(self.bound)?;
             self.told.store(true, Relaxed);
             let mut before = self.requests.load(Relaxed);
             loop {
@@ -117,12 +121,11 @@ impl Wakefulness {
                 before = now;
             }
             self.told.store(false, Relaxed);
-            // The next time is told of it.
-            let _ = self.tell(ANY);
+            self.tell(ANY)?;
         }
     }
 
-    fn tell(&self, bound: i32) -> std::io::Result<()> {
+    fn tell(&self, bound: i32) -> io::Result<()> {
         (&self.device).write_all(&bound.to_ne_bytes())
     }
 }

@@ -56,5 +56,5 @@ pub use awake::{Awake, Wakefulness};
 pub use convert::YOUNG_TTL;
 pub use counters::{FuseStats, OperationStats};
 pub use jobs::JobId;
-pub use mount::{KEPT, LOOK, MountError, MountOptions, Mounted, Wanted, mount, negotiate};
+pub use mount::{AWAKE_PATIENCE, KEPT, MountError, MountOptions, Mounted, Wanted, mount, negotiate};
 pub use mounts::take_over;

@@ -77,7 +77,7 @@ pub struct MountOptions {
     pub exec: bool,
     /// Threads that read requests. Default: one for each core, at least 2.
     pub threads: usize,
-    /// How long a thread looks for the next request before it sleeps, where requests come fast; no longer than [`LOOK`]
+    /// How long a thread looks for the next request before it sleeps, where requests come fast; no longer than [`AWAKE_PATIENCE`]
     /// where processors are kept awake. Default: 50 us, or none on one core.
     pub patience: Duration,
     /// Whether processors are kept awake while requests come fast. Default: [`Awake::Auto`].
@@ -108,7 +108,7 @@ pub const KEPT: Duration = Duration::from_secs(600);
 
 /// How long it is worth to look for a request, where it takes little to be woken by one: longer takes the processor from
 /// those who are about to make it.
-pub const LOOK: Duration = Duration::from_micros(20);
+pub const AWAKE_PATIENCE: Duration = Duration::from_micros(20);
 
 impl MountOptions {
     pub fn new(mountpoint: impl Into<PathBuf>, source: impl Into<String>) -> MountOptions {
@@ -233,7 +233,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions, runtime: Runtime) -> Re
     let mut config = Config::default();
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = device::can_clone();
-    config.patience = if keeps_awake { options.patience.min(LOOK) } else { options.patience };
+    config.patience = if keeps_awake { options.patience.min(AWAKE_PATIENCE) } else { options.patience };
     // The kernel decides who may come in, by allow_other; it asks in the name of others only for what they have
     // open already.
     let session = Session::from_fd(door, device, SessionACL::All, config)?;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use tarn_access::fuse::Awake;
 
 /// Both ends must be of the same version.
 pub const VERSION: u32 = 2;
@@ -202,8 +203,8 @@ pub struct MountRequest {
     pub prefetch: Option<u64>,
     /// Files of so many bytes are first read around the kernel's page cache.
     pub hybrid_io: Option<u64>,
-    /// Whether processors are kept awake while it is busy: see [`tarn_access::fuse::Awake`].
-    pub awake: Option<String>,
+    /// Whether processors are kept awake while it is busy.
+    pub awake: Option<Awake>,
     /// Bytes for caches and dirty data; counts when the mount starts the node.
     pub memory: Option<u64>,
     /// Where scrapes of metrics are answered.

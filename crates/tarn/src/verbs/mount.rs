@@ -14,7 +14,8 @@ the journal under systemd. Datasets below, whose mountpoint is inherited, are mo
 
 Options (-o): ro, allow_other, noatime, relatime, strictatime, dev, nodev, suid, nosuid, exec, noexec,
 read_ahead=SIZE, memory=SIZE, arc=SIZE|off (records kept in it), prefetch=SIZE|off (fetched ahead of readers),
-hybrid_io=SIZE|off, awake=auto|on|off, metrics=[ADDRESS:]PORT (for Prometheus; on the loopback unless an address is given),
+hybrid_io=SIZE|off, awake=auto|on|off (processors, while it is busy),
+metrics=[ADDRESS:]PORT (for Prometheus; on the loopback unless an address is given),
 jobid=off|comm.uid|env:NAME|cgroup|TEXT (how tarn stats --jobs tells jobs apart; off if not given), nonempty.
 What fstab adds for others (defaults, _netdev, nofail, x-...) is passed over.
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tarn_access::fuse::{Awake, FuseStats, JobId, MountError, MountOptions, Mounted};
+use tarn_access::fuse::{FuseStats, JobId, MountError, MountOptions, Mounted};
 use tarn_base::job::Jobs;
 use tarn_base::profile::{Profile, Profiling};
 
@@ -67,9 +67,7 @@ pub async fn mount(
     if let Some(bytes) = request.hybrid_io {
         options.hybrid_io = bytes;
     }
-    if let Some(how) = &request.awake {
-        options.awake = how.parse::<Awake>().map_err(usage)?;
-    }
+    options.awake = request.awake.unwrap_or_default();
     let client = dataset.client().clone();
     dataset.limit_caches(request);
     let runtime = tokio::runtime::Handle::current();
