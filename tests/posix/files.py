@@ -1,5 +1,6 @@
 """Contents: holes, allocation, truncation, appending, direct I/O, files without names, copies that share."""
 import errno
+import fcntl
 import itertools
 import mmap
 import multiprocessing
@@ -181,6 +182,19 @@ def random_writes_equal_a_model(here):
                 assert os.pread(fd, length, at) == model[at:at + length], f"step {step} at {at}"
         assert os.fstat(fd).st_size == len(model)
     assert read("f") == model
+
+
+@check
+def a_descriptor_appends_while_it_is_set_to(here):
+    write("f", b"a" * 20)
+    with opened("f", os.O_RDWR | os.O_APPEND) as fd:
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~os.O_APPEND)
+        os.pwrite(fd, b"X", 3)
+        assert read("f") == b"aaaX" + b"a" * 16
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+        os.write(fd, b"Y")
+        assert read("f") == b"aaaX" + b"a" * 16 + b"Y"
 
 
 @check

@@ -56,6 +56,28 @@ def a_map_outlives_its_descriptor_and_its_name(here):
 
 
 @check
+def what_a_map_changes_stays_where_it_is_whoever_appends(here):
+    write("f", b"a" * SIZE)
+    appends = os.O_RDWR | os.O_APPEND
+    with opened("f", appends) as fd:
+        area = mmap.mmap(fd, SIZE)
+        area[:5] = b"hello"
+        area.flush()
+        area.close()
+    # The kernel writes the file's pages by whichever descriptor it finds.
+    with opened("f") as fd, opened("f", appends) as other:
+        area, idle = mmap.mmap(fd, SIZE), mmap.mmap(other, SIZE)
+        area[PAGE:PAGE + 5] = b"there"
+        area.flush()
+        os.write(other, b"end")
+        area.close()
+        idle.close()
+    found = read("f")
+    assert len(found) == SIZE + 3 and found[SIZE:] == b"end"
+    assert found[:5] == b"hello" and found[PAGE:PAGE + 5] == b"there"
+
+
+@check
 def what_is_written_through_a_map_is_in_the_file_after_close(here):
     write("f", bytes(SIZE))
     with opened("f") as fd:

@@ -45,3 +45,4 @@ pub use records::{Records, Storing};
 pub use shape::FallocMode;
 pub use stats::{ClientStats, MemoryUse};
 pub use tarn_proto::{HeldLock, LockKind, LockMode, LockOwner, LockRange, Seek};
+pub use write::Target;

@@ -19,8 +19,6 @@ pub struct Handle(pub u64);
 pub struct OpenMode {
     pub read: bool,
     pub write: bool,
-    /// Every write goes to the end, whatever offset it names.
-    pub append: bool,
     /// Cut the file to nothing first.
     pub truncate: bool,
     /// The caller wants to go around caches: what is read is first to leave the ARC again.

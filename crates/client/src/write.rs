@@ -17,10 +17,18 @@ use tarn_base::posix::{FILE_SIZE_MAX, SetAttr, mode};
 use tarn_base::{Answer, FsError, Ino, job};
 
 /// Where a write goes.
-#[derive(Clone, Copy)]
-pub(crate) enum Target {
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// At an offset in bytes.
     At(u64),
+    /// Behind the last byte that the file has when it is written.
     End,
+}
+
+impl From<u64> for Target {
+    fn from(offset: u64) -> Target {
+        Target::At(offset)
+    }
 }
 
 /// What became of an attempt to write.
@@ -94,12 +102,11 @@ pub(crate) struct Fresh {
 }
 
 impl Client {
-    /// Writes `data` at `offset`, or at the end for a handle opened to append. Answers the bytes written, always
-    /// all. `kill_privileges` drops setuid and setgid first.
+    /// Writes `data`. Answers the bytes written, always all. `kill_privileges` drops setuid and setgid first.
     pub fn write(
         self: &Arc<Self>,
         handle: Handle,
-        offset: u64,
+        target: impl Into<Target>,
         data: &[u8],
         kill_privileges: bool,
     ) -> Answer<usize> {
@@ -110,7 +117,7 @@ impl Client {
         if data.is_empty() {
             return Answer::ok(0);
         }
-        let target = if file.mode.append { Target::End } else { Target::At(offset) };
+        let target = target.into();
         if let Err(e) = self.admit(data.len() as u64) {
             return Answer::err(e);
         }

@@ -84,8 +84,7 @@ impl Around {
 mod tests {
     use super::*;
 
-    const READ: OpenMode =
-        OpenMode { read: true, write: false, append: false, truncate: false, direct: false };
+    const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, direct: false };
     const WRITE: OpenMode = OpenMode { read: false, write: true, ..READ };
     const BOTH: OpenMode = OpenMode { write: true, ..READ };
     const FILE: Ino = Ino(7);

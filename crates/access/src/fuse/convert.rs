@@ -1,10 +1,10 @@
 //! Values as the kernel writes them, to and from Tarn's own.
 
-use fuser::{FileAttr, FileType, INodeNo, OpenAccMode, OpenFlags, RenameFlags, TimeOrNow};
+use fuser::{FileAttr, FileType, INodeNo, OpenAccMode, OpenFlags, RenameFlags, TimeOrNow, WriteFlags};
 use std::time::{Duration, SystemTime};
 use tarn_base::posix::{Attr, Cred, FileKind, RenameMode, SetTime, StatFs, XattrMode, mode};
 use tarn_base::{FsError, Ino, Timespec};
-use tarn_client::{FallocMode, LockMode, LockRange, OpenMode, Seek};
+use tarn_client::{FallocMode, LockMode, LockRange, OpenMode, Seek, Target};
 
 /// How long the kernel may keep the attributes of a file that changed a short while ago: the blocks it occupies
 /// are known when its data has reached the buckets.
@@ -116,12 +116,15 @@ pub(super) fn open_mode(flags: OpenFlags) -> OpenMode {
         OpenAccMode::O_RDWR => (true, true),
     };
     let has = |flag| flags.0 & flag != 0;
-    OpenMode {
-        read,
-        write,
-        append: has(libc::O_APPEND),
-        truncate: has(libc::O_TRUNC),
-        direct: has(libc::O_DIRECT),
+    OpenMode { read, write, truncate: has(libc::O_TRUNC), direct: has(libc::O_DIRECT) }
+}
+
+/// Where a write goes: to the end if its descriptor appends now. Pages that a mapping has changed go where they lie,
+/// whichever descriptor of the file the kernel sends them by.
+pub(super) fn target(offset: u64, write_flags: WriteFlags, flags: OpenFlags) -> Target {
+    match flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        true => Target::End,
+        false => Target::At(offset),
     }
 }
 

@@ -404,7 +404,7 @@ impl Filesystem for Door {
         reply: ReplyWrite,
     ) {
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let written = self.client.write(Handle(handle.0), offset, data, kill);
+        let written = self.client.write(Handle(handle.0), target(offset, write_flags, flags), data, kill);
         // The kernel sends an fsync after synchronous writes through its cache, and none after direct ones.
         let direct = write_flags.contains(WriteFlags::FUSE_WRITE_LOCKOWNER);
         let answer = if direct && flags.0 & libc::O_DSYNC != 0 {

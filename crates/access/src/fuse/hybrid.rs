@@ -82,8 +82,7 @@ impl Hybrid {
 mod tests {
     use super::*;
 
-    const READ: OpenMode =
-        OpenMode { read: true, write: false, append: false, truncate: false, direct: false };
+    const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, direct: false };
 
     #[test]
     fn large_files_that_are_only_read_pass_once() {

@@ -2,12 +2,12 @@ use super::answer::{Caller, Refuse, Signals, Waits, or_else, then};
 use super::convert::*;
 use super::errno::errno;
 use super::listing::{Entry, Listing};
-use fuser::{Errno, FileType, OpenFlags, RenameFlags, TimeOrNow};
+use fuser::{Errno, FileType, OpenFlags, RenameFlags, TimeOrNow, WriteFlags};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tarn_base::posix::{Attr, DirEntry, FileKind, RenameMode, SetTime, StatFs, XattrMode};
 use tarn_base::{Answer, FsError, Ino, Timespec};
-use tarn_client::{FallocMode, LockMode, LockRange, Seek};
+use tarn_client::{FallocMode, LockMode, LockRange, Seek, Target};
 
 fn attr(kind: FileKind) -> Attr {
     let time = Timespec { sec: 1_000_000, nsec: 5 };
@@ -122,11 +122,19 @@ fn kinds_survive_the_kernels_encoding() {
 #[test]
 fn open_flags_become_a_mode() {
     let mode = open_mode(OpenFlags(libc::O_WRONLY | libc::O_APPEND | libc::O_TRUNC));
-    assert!(!mode.read && mode.write && mode.append && mode.truncate && !mode.direct);
+    assert!(!mode.read && mode.write && mode.truncate && !mode.direct);
     let mode = open_mode(OpenFlags(libc::O_RDONLY | libc::O_DIRECT));
-    assert!(mode.read && !mode.write && !mode.append && !mode.truncate && mode.direct);
+    assert!(mode.read && !mode.write && !mode.truncate && mode.direct);
     let mode = open_mode(OpenFlags(libc::O_RDWR));
     assert!(mode.read && mode.write);
+}
+
+#[test]
+fn a_write_appends_by_its_descriptor_and_a_page_does_not() {
+    let appends = OpenFlags(libc::O_RDWR | libc::O_APPEND);
+    assert!(matches!(target(7, WriteFlags::empty(), appends), Target::End));
+    assert!(matches!(target(7, WriteFlags::empty(), OpenFlags(libc::O_RDWR)), Target::At(7)));
+    assert!(matches!(target(7, WriteFlags::FUSE_WRITE_CACHE, appends), Target::At(7)));
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use crate::model::Model;
 use crate::store::Behaviour;
-use crate::world::{READ_WRITE, World, pattern};
+use crate::world::{World, pattern};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::time::Duration;
 use tarn_base::{FsError, Ino};
-use tarn_client::{FallocMode, Handle, OpenMode, Seek};
+use tarn_client::{FallocMode, Handle, Seek, Target};
 
 const RECORD: u32 = 4096;
 const FILES: usize = 4;
@@ -41,7 +41,6 @@ struct File {
     name: String,
     ino: Ino,
     handle: Handle,
-    append: Handle,
     model: Model,
 }
 
@@ -63,17 +62,11 @@ impl Run {
         for n in 0..FILES {
             let name = format!("file{n}");
             let (ino, handle) = run.world.create(&name).await;
-            let append = run.open_append(ino).await;
-            run.files.push(File { name, ino, handle, append, model: Model::default() });
+            run.files.push(File { name, ino, handle, model: Model::default() });
         }
         run.world.client.sync_all().wait().await.expect("sync");
         run.files.iter_mut().for_each(|f| f.model.synced());
         run
-    }
-
-    async fn open_append(&self, ino: Ino) -> Handle {
-        let mode = OpenMode { append: true, ..READ_WRITE };
-        self.world.client.open(ino, mode).wait().await.expect("open").0
     }
 
     fn offset(&mut self) -> usize {
@@ -176,7 +169,7 @@ impl Run {
         self.stamp += 1;
         let data = pattern(self.stamp, end as u64, len);
         self.files[n].model.write(end, &data);
-        let written = again!(self.world.write(self.files[n].append, 0, &data));
+        let written = again!(self.world.write(self.files[n].handle, Target::End, &data));
         assert_eq!(written.expect("append"), len);
     }
 
@@ -236,14 +229,12 @@ impl Run {
     async fn reopen(&mut self, n: usize) {
         let client = self.world.client.clone();
         client.close(self.files[n].handle);
-        client.close(self.files[n].append);
         if self.rng.random_bool(0.5) {
             tokio::time::sleep(Duration::from_millis(self.rng.random_range(0..80))).await;
         }
         let (ino, handle) = self.world.open(&self.files[n].name).await;
         assert_eq!(ino, self.files[n].ino);
         self.files[n].handle = handle;
-        self.files[n].append = self.open_append(ino).await;
     }
 
     /// Everything written out, and the same files through a new client.
@@ -253,7 +244,6 @@ impl Run {
         self.world.remount();
         for n in 0..FILES {
             self.files[n].handle = self.world.open(&self.files[n].name).await.1;
-            self.files[n].append = self.open_append(self.files[n].ino).await;
             self.files[n].model.synced();
         }
         self.check_all().await;
@@ -281,7 +271,6 @@ impl Run {
                 panic!("seed {}, newest {newest}, file{n}: {wrong}\n{log:#?}", self.seed);
             }
             self.files[n].handle = handle;
-            self.files[n].append = self.open_append(ino).await;
             self.files[n].model.data = found;
             self.files[n].model.synced();
         }

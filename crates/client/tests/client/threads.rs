@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::time::Duration;
 use tarn_base::{Answer, FsError, Ino};
-use tarn_client::{Client, OpenMode};
+use tarn_client::{Client, Target};
 
 const RECORD: u32 = 4096;
 
@@ -42,11 +42,10 @@ fn appends_of_many_threads_do_not_mix() {
         for thread in 0..THREADS {
             let (client, handle) = (world.client.clone(), handle.clone());
             scope.spawn(move || {
-                let mode = OpenMode { append: true, ..READ_WRITE };
-                let (file, _, _) = wait(&handle, client.open(ino, mode)).unwrap();
+                let (file, _, _) = wait(&handle, client.open(ino, READ_WRITE)).unwrap();
                 for line in 0..LINES {
                     let text = format!("{thread} {line} {}\n", "x".repeat((line as usize * 37) % 900));
-                    wait(&handle, client.write(file, 0, text.as_bytes(), false)).unwrap();
+                    wait(&handle, client.write(file, Target::End, text.as_bytes(), false)).unwrap();
                     if line % 100 == 50 {
                         wait(&handle, client.fsync(ino, false)).unwrap();
                     }

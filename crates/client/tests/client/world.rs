@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tarn_base::posix::{Cred, SetAttr};
 use tarn_base::{Clock, FsError, Ino, Timespec};
-use tarn_client::{Client, ClientOptions, Handle, OpenMode};
+use tarn_client::{Client, ClientOptions, Handle, OpenMode, Target};
 
 pub const ROOT: Cred = Cred { uid: 0, gid: 0 };
-pub const READ_WRITE: OpenMode =
-    OpenMode { read: true, write: true, append: false, truncate: false, direct: false };
+pub const READ_WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false, direct: false };
 
 /// Tokio's clock, which stands still while anything runs when it is paused.
 pub struct TestClock(tokio::time::Instant);
@@ -92,8 +91,13 @@ impl World {
         (attr.ino, handle)
     }
 
-    pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<usize, FsError> {
-        self.client.write(handle, offset, data, false).wait().await
+    pub async fn write(
+        &self,
+        handle: Handle,
+        target: impl Into<Target>,
+        data: &[u8],
+    ) -> Result<usize, FsError> {
+        self.client.write(handle, target, data, false).wait().await
     }
 
     pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Vec<u8> {

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use std::time::Duration;
 use tarn_base::posix::{FileKind, RenameMode, SetAttr};
 use tarn_base::{Clock, FsError, Ino, Timespec};
-use tarn_client::{FallocMode, OpenMode, Seek};
+use tarn_client::{FallocMode, OpenMode, Seek, Target};
 use tarn_sim::tree::Node;
 
 /// Offsets stay below this, in bytes.
@@ -128,7 +128,7 @@ impl Run {
         let append = self.chance.percent(25);
         let truncate = !append && self.chance.percent(8);
         self.note(format!("open {ino} append={append} truncate={truncate}"));
-        let mode = OpenMode { read: true, write: true, append, truncate, direct: self.chance.percent(15) };
+        let mode = OpenMode { read: true, write: true, truncate, direct: self.chance.percent(15) };
         let (client, start) = (self.stack().client.clone(), self.stack().clock_now());
         if truncate {
             let op = self.history.next_op();
@@ -174,7 +174,8 @@ impl Run {
         self.remember(ino);
         self.history.file(ino).write(op, offset as usize, &data);
         let (client, start) = (self.stack().client.clone(), self.stack().clock_now());
-        let written = again(|| client.write(handle, offset, &data, false).wait()).await;
+        let target = if append { Target::End } else { Target::At(offset) };
+        let written = again(|| client.write(handle, target, &data, false).wait()).await;
         match written {
             Ok(n) if n == len => self.see(ino, start, Moves::Must, Moves::Must).await,
             Ok(n) => Err(format!("write took {n} of {len} bytes").into()),
