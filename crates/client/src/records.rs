@@ -92,7 +92,7 @@ async fn build(
     storing: Storing,
 ) -> Result<(SegmentBody, Vec<BlockPtr>), Error> {
     // Compression and checksums take milliseconds: not on a thread that others wait for.
-    let build = tarn_pool::offload(move || {
+    let build = tarn_pool::offload_heavy(move || {
         let mut builder = SegmentBuilder::new(id);
         let mut ptrs = Vec::with_capacity(records.len());
         for (owner, logical) in records {

@@ -26,8 +26,14 @@ struct Known {
     /// Bytes admitted since.
     taken: u64,
     asking: bool,
-    /// A flush found no room; stands until one succeeds.
+    /// A flush found no room; stands until one succeeds, or nothing waits for one any more.
     full: bool,
+}
+
+impl Known {
+    fn is_stale(&self, now: Duration) -> bool {
+        self.asked.is_none_or(|at| now.saturating_sub(at) >= FRESH)
+    }
 }
 
 impl Client {
@@ -35,7 +41,7 @@ impl Client {
     pub(crate) fn admit(self: &Arc<Self>, len: u64) -> Result<(), FsError> {
         let now = self.options.clock.monotonic();
         let mut known = self.space.known.lock();
-        let stale = known.asked.is_none_or(|at| now.saturating_sub(at) >= FRESH);
+        let stale = known.is_stale(now);
         let short = known.room.is_some_and(|room| known.taken + len > room);
         if (stale || short || known.taken >= FRESH_BYTES) && !known.asking {
             known.asking = true;
@@ -43,12 +49,14 @@ impl Client {
             self.ask_space();
             known = self.space.known.lock();
         }
-        if known.room.is_some_and(|room| known.taken + len > room) {
+        // What was known long ago refuses nothing: there may be room again, and who flushes will find out.
+        if !known.is_stale(now) && known.room.is_some_and(|room| known.taken + len > room) {
             drop(known);
             return Err(self.no_room(len));
         }
         // While dirty data waits it is tried again and again, and the first success lifts this.
-        if known.full && self.dirty_bytes() > 0 {
+        known.full &= self.dirty_bytes() > 0;
+        if known.full {
             return Err(FsError::NoSpace);
         }
         known.taken += len;

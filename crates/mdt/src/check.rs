@@ -191,15 +191,24 @@ impl Mdt {
         open: &HashSet<Grant>,
     ) -> Result<(), FsError> {
         let listed = self.pool.list_segments(self.dataset).await.map_err(pool_error)?;
-        let objects: HashSet<SegmentId> = listed.into_iter().map(|(id, _)| id).collect();
-        for &id in rows.keys().filter(|id| !objects.contains(id) && !carried.contains(id)) {
+        let objects: HashMap<SegmentId, u64> = listed.into_iter().collect();
+        for (&id, &stored) in &objects {
+            if let Some(row) = rows.get(&id).filter(|row| stored < row.size) {
+                let file = walk.owner.get(&id).map(|ino| walk.path(*ino)).unwrap_or_default();
+                let size = row.size;
+                walk.report
+                    .wrong
+                    .push(format!("segment {id} has {stored} bytes, its records {size}: {file}"));
+            }
+        }
+        for &id in rows.keys().filter(|id| !objects.contains_key(id) && !carried.contains(id)) {
             if self.look(move |tx| tx.get(&key::segment(id))).wait().await?.is_none() {
                 continue;
             }
             let file = walk.owner.get(&id).map(|ino| walk.path(*ino)).unwrap_or_default();
             walk.report.missing.push(format!("segment {id} is not in its bucket: {file}"));
         }
-        for id in objects {
+        for id in objects.into_keys() {
             let named = rows.contains_key(&id) || freed.contains(&id) || open.contains(&id.grant);
             if !named && !self.may_be_needed(id).await? {
                 walk.report.leaked_segments.push(id);

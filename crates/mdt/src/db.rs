@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tarn_base::point::{self, Point};
 use tarn_base::{DatasetId, FsError};
-use tarn_pool::{DatasetConfig, Pool};
+use tarn_pool::{Changed, DatasetConfig, Pool};
 use tokio::sync::watch;
 
 /// Where in the metadata store the database lies.
@@ -159,7 +159,7 @@ struct Opener {
     store: Arc<dyn ObjectStore>,
     shares: Shares,
     /// When the store was changed last.
-    changed: watch::Receiver<tokio::time::Instant>,
+    changed: watch::Receiver<Changed>,
     forward: Arc<Forward>,
     /// Blocks of the database; they outlive one that closed itself.
     blocks: foyer::Cache<CachedKey, CachedEntry>,

@@ -6,6 +6,9 @@
 //! as nothing has changed: of one a minute the next come after five and 25 minutes, then every [`SLOWEST`]; and the
 //! first change ends the wait. Compaction under way is not slowed: it writes.
 //!
+//! While tables are written the polls for tables and for their lists are made more often than at their intervals, [`SOON`]
+//! after the last: writers stop where too many tables wait for compaction, and go on when they hear that it is done.
+//!
 //! *What another host changes is not found by this.* It need not be: whoever takes a dataset over makes the next object
 //! of the log, which the old owner's next write then finds taken. The pool's authority is asked beside this.
 
@@ -16,11 +19,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tarn_pool::Changed;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// A poll waits for this many times as long as nothing has changed.
 const STRETCH: u32 = 4;
+/// So soon after a table or a list of tables was written it is looked for, by polls made at least so often: those of longer
+/// intervals look for what has time.
+const SOON: Duration = Duration::from_millis(250);
+const FOR_TABLES: Duration = Duration::from_secs(30);
 /// A poll comes at least this often.
 const SLOWEST: Duration = Duration::from_secs(1800);
 
@@ -36,18 +44,17 @@ pub(crate) struct IdleClock {
 
 struct Polls {
     real: DefaultSystemClock,
-    /// When the last change was made.
-    changed: watch::Receiver<Instant>,
+    changed: watch::Receiver<Changed>,
 }
 
 impl fmt::Debug for Polls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Polls(changed {:?} ago)", self.changed.borrow().elapsed())
+        write!(f, "Polls(changed {:?} ago)", self.changed.borrow().at.elapsed())
     }
 }
 
 impl IdleClock {
-    pub fn new(changed: watch::Receiver<Instant>, forward: Arc<Forward>) -> IdleClock {
+    pub fn new(changed: watch::Receiver<Changed>, forward: Arc<Forward>) -> IdleClock {
         let polls = Polls { real: DefaultSystemClock::default(), changed };
         IdleClock { real: DefaultSystemClock::default(), forward, polls }
     }
@@ -74,15 +81,21 @@ impl SystemClock for Polls {
 
     fn sleep<'a>(&'a self, duration: Duration) -> Sleep<'a> {
         Box::pin(async move {
-            let mut changed = self.changed.clone();
-            let start = Instant::now();
-            let quiet = start.saturating_duration_since(*changed.borrow_and_update());
-            tokio::time::sleep(duration).await;
+            let (mut changed, start) = (self.changed.clone(), Instant::now());
+            let before = *changed.borrow_and_update();
+            let quiet = start.saturating_duration_since(before.at);
             // At the first tick there is nothing to wait for.
             let until = start + if duration.is_zero() { duration } else { (quiet * STRETCH).min(SLOWEST) };
+            let whole = async {
+                tokio::time::sleep(duration).await;
+                tokio::select! {
+                    _ = tokio::time::sleep_until(until) => {}
+                    _ = changed.changed() => {}
+                }
+            };
             tokio::select! {
-                _ = tokio::time::sleep_until(until) => {}
-                _ = changed.changed() => {}
+                _ = whole => {}
+                _ = self.tables(before.tables), if duration <= FOR_TABLES => {}
             }
         })
     }
@@ -92,9 +105,42 @@ impl SystemClock for Polls {
     }
 }
 
+impl Polls {
+    /// Returns [`SOON`] after tables were written that are more than `known`.
+    async fn tables(&self, known: u64) {
+        let mut changed = self.changed.clone();
+        if changed.wait_for(|now| now.tables > known).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(SOON).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn written(tables: u64) -> Changed {
+        Changed { at: Instant::now(), tables }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tables_are_looked_for_soon_and_what_has_time_is_not() {
+        let (tell, changed) = watch::channel(written(0));
+        let clock = IdleClock::new(changed, Arc::default());
+        for (interval, looked) in [(10, 3), (30, 3), (60, 60)] {
+            let mut ticker = clock.ticker(Duration::from_secs(interval));
+            ticker.tick().await;
+            let start = Instant::now();
+            let write = async {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                let tables = tell.borrow().tables;
+                tell.send_replace(written(tables + 1));
+            };
+            tokio::join!(ticker.tick(), write);
+            assert_eq!(start.elapsed().as_secs(), looked, "at an interval of {interval} s");
+        }
+    }
 
     /// Seconds from the start at which a ticker of 10 s ticks.
     async fn ticks(clock: &IdleClock, count: usize) -> Vec<u64> {
@@ -109,7 +155,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn polls_come_less_often_while_nothing_changes_and_at_once_after_a_change() {
-        let (tell, changed) = watch::channel(Instant::now());
+        let (tell, changed) = watch::channel(written(0));
         let clock = IdleClock::new(changed, Arc::default());
         assert_eq!(ticks(&clock, 6).await, [0, 10, 50, 250, 1250, 3050]);
         let mut ticker = clock.ticker(Duration::from_secs(10));
@@ -117,7 +163,7 @@ mod tests {
         let start = Instant::now();
         let write = async {
             tokio::time::sleep(Duration::from_secs(25)).await;
-            tell.send_replace(Instant::now());
+            tell.send_replace(written(0));
         };
         tokio::join!(ticker.tick(), write);
         assert_eq!(start.elapsed().as_secs(), 25);
@@ -127,7 +173,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_poll_comes_twice_an_hour_at_least() {
-        let (_tell, changed) = watch::channel(Instant::now());
+        let (_tell, changed) = watch::channel(written(0));
         let clock = IdleClock::new(changed, Arc::default());
         tokio::time::sleep(Duration::from_secs(86_400)).await;
         assert_eq!(ticks(&clock, 3).await, [0, 1800, 3600]);

@@ -28,8 +28,6 @@ use tarn_base::block::Sealed;
 use tarn_base::point::{self, Point};
 use tarn_base::stopwatch::{self, Layer};
 use tarn_base::{BlockPtr, DatasetId, Epoch, Grant, PoolGuid, RecordOwner, SegmentId, VdevId};
-use tokio::sync::watch;
-use tokio::time::Instant;
 
 /// Fetched from the end of a segment to read its directory, in bytes: enough for a segment of 128 KiB records.
 const DIRECTORY_TAIL: u64 = 16 << 10;
@@ -78,7 +76,7 @@ pub struct Pool {
     pub(crate) neighbours: Arc<Neighbours>,
     pub(crate) damage: Arc<DamageLog>,
     allocator: Allocator,
-    stores: Mutex<HashMap<DatasetId, Arc<MetadataStore>>>,
+    pub(crate) stores: Mutex<HashMap<DatasetId, Arc<MetadataStore>>>,
     /// How often each dataset's database was opened by this process.
     openings: Mutex<HashMap<DatasetId, u64>>,
     /// Grants under which a segment may lie that nothing points to.
@@ -89,6 +87,8 @@ pub struct Pool {
     pub(crate) carried: RwLock<HashMap<SegmentId, Bytes>>,
     /// It is let go by force.
     gave_up: AtomicBool,
+    /// Set while it could not be written.
+    unwritten_failmode: Mutex<Option<String>>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -129,6 +129,7 @@ impl Pool {
             booked: Mutex::default(),
             carried: RwLock::default(),
             gave_up: AtomicBool::new(false),
+            unwritten_failmode: Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
         });
         pool.bound_buffers();
@@ -485,70 +486,6 @@ impl Pool {
         trailer.directory(&directory).map_err(damaged)
     }
 
-    /// The store in which a dataset keeps its metadata: two copies of each object where there are two vdevs.
-    /// Everything it acknowledges is durable.
-    pub fn metadata_store(&self, dataset: &DatasetConfig) -> Result<Arc<dyn object_store::ObjectStore>> {
-        Ok(self.metadata(dataset)?)
-    }
-
-    /// Bounds the memory for objects of that store that were read; in bytes.
-    pub fn limit_metadata(&self, dataset: &DatasetConfig, bytes: u64) -> Result<()> {
-        self.metadata(dataset)?.set_memory(bytes);
-        Ok(())
-    }
-
-    /// Bytes in memory of objects of a dataset's metadata store that were read, and at most.
-    pub fn metadata_memory(&self, dataset: DatasetId) -> (u64, u64) {
-        self.stores.lock().get(&dataset).map_or((0, 0), |store| store.memory())
-    }
-
-    /// Tells when an object of a dataset's metadata store was written or deleted last.
-    pub fn metadata_changes(&self, dataset: &DatasetConfig) -> Result<watch::Receiver<Instant>> {
-        Ok(self.metadata(dataset)?.changes())
-    }
-
-    pub(crate) fn metadata(&self, dataset: &DatasetConfig) -> Result<Arc<MetadataStore>> {
-        // One for each dataset: its lock and its books must be shared.
-        if let Some(store) = self.stores.lock().get(&dataset.id) {
-            return Ok(store.clone());
-        }
-        let all = self.vdevs();
-        let named = |guid| {
-            all.iter().find(|v| v.guid == guid).cloned().ok_or_else(|| {
-                Error::Missing(format!("dataset {} keeps metadata on a vdev that is not here", dataset.name))
-            })
-        };
-        let vdevs = dataset.metadata_vdevs.iter().copied().map(named).collect::<Result<Vec<_>>>()?;
-        if vdevs.is_empty() {
-            return Err(Error::Usage(format!("dataset {} names no vdev for its metadata", dataset.name)));
-        }
-        let store = MetadataStore::new(self.guid, dataset, vdevs, self.gate.clone(), self.damage.clone());
-        Ok(self.stores.lock().entry(dataset.id).or_insert(store).clone())
-    }
-
-    /// Enters what a dataset's metadata takes into the vdevs' books, by listing it. Once, after an import.
-    pub async fn measure_metadata(&self, dataset: &DatasetConfig) -> Result<()> {
-        let listed = self.metadata(dataset)?.list_below("").await;
-        listed.map(drop).map_err(|e| Error::Bucket(tarn_bucket::Error::Io(e.to_string())))
-    }
-
-    /// Deletes a destroyed dataset's metadata from every vdev.
-    pub async fn delete_metadata(&self, dataset: &DatasetConfig) -> Result<()> {
-        self.gate.pass()?;
-        let prefix = crate::metadata::prefix(dataset.id);
-        let deletes = self.vdevs().iter().cloned().collect::<Vec<_>>();
-        let deletes = deletes.iter().map(|vdev| async {
-            let keys: Vec<String> = vdev.list(&prefix).await?.into_iter().map(|o| o.key).collect();
-            if keys.is_empty() { Ok(()) } else { vdev.delete(&keys).await }
-        });
-        try_join_all(deletes).await?;
-        if let Some(store) = self.stores.lock().remove(&dataset.id) {
-            store.forget_books();
-        }
-        self.set_booked(dataset.id, BTreeMap::new());
-        Ok(())
-    }
-
     /// Room in the pool. Agrees with [`Pool::place`]: both leave the slop alone.
     pub fn space(&self) -> Space {
         let vdevs = self.vdevs();
@@ -567,6 +504,11 @@ impl Pool {
             }
         }
         sum
+    }
+
+    /// Whether nobody has asked for so long that [`Pool::space`] tells of the past.
+    pub fn space_is_old(&self) -> bool {
+        self.vdevs().iter().any(|vdev| vdev.device.is_old())
     }
 
     /// Fetches every device's figures now (after deletes, or before a figure is shown), but waits only some seconds for
@@ -679,6 +621,9 @@ impl Pool {
     pub fn property(&self, name: &str) -> Option<String> {
         let info = property_info(name).ok()?;
         let config = self.config();
+        if let Some(value) = self.unwritten_failmode.lock().clone().filter(|_| name == "failmode") {
+            return Some(value);
+        }
         if let Some(value) = config.properties.get(name) {
             return Some(value.clone());
         }
@@ -707,6 +652,7 @@ impl Pool {
         let value = |info: &'static crate::props::PropertyInfo| {
             let source = match info.default {
                 None => "-",
+                Some(_) if info.name == "failmode" && self.unwritten_failmode.lock().is_some() => "temporary",
                 Some(_) if config.properties.contains_key(info.name) => "local",
                 Some(_) => "default",
             };
@@ -730,11 +676,15 @@ impl Pool {
             .await;
         match set {
             Err(Error::Bucket(error)) if name == "failmode" => {
+                *self.unwritten_failmode.lock() = Some(value.to_string());
                 Err(Error::Bucket(tarn_bucket::Error::Timeout(format!(
                     "failmode={value} holds until the pool is closed, but could not be written: {error}"
                 ))))
             }
             set => {
+                if name == "failmode" && set.is_ok() {
+                    *self.unwritten_failmode.lock() = None;
+                }
                 self.apply_properties();
                 set
             }

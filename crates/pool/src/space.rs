@@ -18,6 +18,8 @@ use tarn_bucket::{Bucket, Capacity};
 /// Bytes that a store without a limit counts as: 1 EiB.
 pub const UNLIMITED: u64 = 1 << 60;
 const REFRESH: Duration = Duration::from_secs(1);
+/// Who asks for figures that are older waits for new ones.
+const OLD: Duration = Duration::from_secs(3);
 const REFRESH_BYTES: u64 = 64 << 20;
 /// The slop is this part of a device, within the two bounds that follow.
 const SLOP_PART: u64 = 32;
@@ -77,6 +79,12 @@ impl Device {
     /// Whether it is a store without a limit.
     pub fn unlimited(&self) -> bool {
         self.figures.lock().total == UNLIMITED
+    }
+
+    /// Whether there are figures, and they are of a time when nobody asked for them.
+    pub fn is_old(&self) -> bool {
+        let figures = *self.figures.lock();
+        figures.total != UNLIMITED && figures.at.elapsed() >= OLD
     }
 
     /// Whether the figures are due to be fetched again.

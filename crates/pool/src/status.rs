@@ -137,6 +137,8 @@ pub struct PoolStatus {
     pub cache_misses: u64,
     /// What was found damaged, a line each.
     pub errors: Vec<String>,
+    /// The same of what was replaced from another copy.
+    pub repaired: Vec<String>,
 }
 
 fn error_line(record: &DamageRecord) -> String {
@@ -148,9 +150,6 @@ fn error_line(record: &DamageRecord) -> String {
     line.push_str(&format!(": {}", record.problem));
     if let Some(owner) = &record.owner {
         line.push_str(&format!(" (dataset {}, inode {}, record {})", owner.dataset, owner.ino, owner.record));
-    }
-    if record.repaired {
-        line.push_str(", repaired");
     }
     line
 }
@@ -195,6 +194,8 @@ impl Pool {
             vdevs.iter().find_map(|v| Some(format!("a sync of {} failed: {}", v.url(), v.sync_failed()?)));
         let slowed = vdevs.iter().filter_map(|v| slowed(&v.guarded.as_ref()?.stats())).collect();
         let damaged = damage.iter().any(|d| !d.repaired);
+        let lines =
+            |repaired: bool| damage.iter().filter(|d| d.repaired == repaired).map(error_line).collect();
         let locked_out = vdevs.iter().any(|v| OutageStatus::of(v).is_some_and(|o| o.locked_out));
         let found = Found { failing, locked_out, slowed, lost, waits: self.waits(), damaged };
         let (status, action) = explain(state, &found);
@@ -231,7 +232,8 @@ impl Pool {
             vdevs: vdevs.iter().map(vdev_status).collect(),
             caches: self.l2arc.status(),
             cache_misses: self.l2arc.misses(),
-            errors: damage.iter().map(error_line).collect(),
+            errors: lines(false),
+            repaired: lines(true),
         }
     }
 

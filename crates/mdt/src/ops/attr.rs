@@ -21,7 +21,19 @@ impl Mdt {
         }
     }
 
-    pub fn statfs(&self) -> StatFs {
+    /// Size and use; asks the buckets where nobody did lately.
+    pub fn statfs(self: &Arc<Self>) -> Answer<StatFs> {
+        if !self.pool.space_is_old() {
+            return Answer::ok(self.known_statfs());
+        }
+        let mdt = self.clone();
+        Answer::pending(async move {
+            mdt.pool.refresh_space().await;
+            Ok(mdt.known_statfs())
+        })
+    }
+
+    fn known_statfs(&self) -> StatFs {
         let space = self.pool.space();
         let usage = self.usage();
         let (total, free) = match self.properties.read().quota {

@@ -190,7 +190,13 @@ impl MetadataStore {
 
     /// Replaces a copy that a read found bad from the good one; what goes wrong with that is left to the next read.
     /// `true`: the object was made there by somebody else in the meantime.
-    async fn repair(&self, path: &str, bad: &Arc<Vdev>, good: &Arc<Vdev>, problem: CopyError) -> bool {
+    pub(super) async fn repair(
+        &self,
+        path: &str,
+        bad: &Arc<Vdev>,
+        good: &Arc<Vdev>,
+        problem: CopyError,
+    ) -> bool {
         let text = match &problem {
             CopyError::Absent => "it is not there",
             CopyError::Damaged(text) => text,

@@ -40,6 +40,8 @@
 //! its vdev and noted. "Not found" is only answered when both copies are absent: one absent and one unreachable is
 //! an error. A bucket that fails is an error only if the other copy cannot be read either.
 //!
+//! The second is read only where the primary fails. So that it is no surprise then, a check reads both (`scrub`).
+//!
 //! # Overwriting, updating, deleting
 //! SSTs have names that are never used twice: both copies are put at once. The few objects that are replaced
 //! (SlateDB's collection boundary, by compare-and-swap on the e-tag, which is the nonce) are written primary first,
@@ -56,8 +58,12 @@ mod facade;
 mod heal;
 mod multipart;
 pub(crate) mod object;
+mod of_pool;
+mod scrub;
 mod store;
 
+pub use scrub::ScrubbedMetadata;
+pub use store::Changed;
 pub(crate) use store::MetadataStore;
 
 use tarn_base::{DatasetId, VdevGuid};

@@ -29,6 +29,8 @@ const FOOTERS_PART: u64 = 8;
 pub(super) const REGION: u64 = 512 << 10;
 /// Memory for such regions and for footers unless [`MetadataStore::set_memory`] says otherwise, in bytes.
 const MEMORY: u64 = 32 << 20;
+/// Folders in which the database has its tables, the lists of them, and what is to be merged.
+const TABLES: [&str; 3] = ["compacted", "manifest", "compactions"];
 /// A listed object with one copy is given its second when it is older than this many milliseconds: a younger one may
 /// be on its way.
 const SETTLED_MS: i64 = 60_000;
@@ -37,6 +39,15 @@ pub(super) type Os<T> = object_store::Result<T>;
 
 /// What a listing found, by path: payload's bytes, time (milliseconds since 1970), and which of the vdevs have it.
 pub(super) type Listed = BTreeMap<String, (u64, i64, BTreeSet<usize>)>;
+
+/// What was done to a dataset's metadata.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed {
+    /// When an object was written or deleted last.
+    pub at: Instant,
+    /// Tables of the database, lists of them, and orders to merge them, that were written since the store was opened.
+    pub tables: u64,
+}
 
 /// The object store of one dataset's metadata.
 pub(crate) struct MetadataStore {
@@ -58,8 +69,7 @@ pub(crate) struct MetadataStore {
     /// Sizes of the objects known, for the vdevs' books, and what was deleted, so that no repair brings it back.
     pub(super) books: Mutex<Books>,
     pub(super) settled_ms: AtomicI64,
-    /// When an object was written or deleted last.
-    changed: watch::Sender<Instant>,
+    changed: watch::Sender<Changed>,
     pub(super) this: std::sync::Weak<MetadataStore>,
 }
 
@@ -182,7 +192,7 @@ impl MetadataStore {
             alike: Mutex::default(),
             books: Mutex::default(),
             settled_ms: AtomicI64::new(SETTLED_MS),
-            changed: watch::Sender::new(Instant::now()),
+            changed: watch::Sender::new(Changed { at: Instant::now(), tables: 0 }),
             this: this.clone(),
         })
     }
@@ -199,13 +209,14 @@ impl MetadataStore {
         (footers.weight() + regions.weight(), footers.capacity() + regions.capacity())
     }
 
-    /// Tells when an object was written or deleted last.
-    pub(crate) fn changes(&self) -> watch::Receiver<Instant> {
+    pub(crate) fn changes(&self) -> watch::Receiver<Changed> {
         self.changed.subscribe()
     }
 
-    fn note_change(&self) {
-        self.changed.send_replace(Instant::now());
+    fn note_change(&self, tables: u64) {
+        self.changed.send_modify(|changed| {
+            *changed = Changed { at: Instant::now(), tables: changed.tables + tables };
+        });
     }
 
     pub(super) fn key(&self, path: &str) -> String {
@@ -245,7 +256,7 @@ impl MetadataStore {
             PutMode::Update(expected) => self.update(path, &object, expected.e_tag).await,
         };
         // One that failed may have taken effect.
-        self.note_change();
+        self.note_change(u64::from(path.split('/').any(|part| TABLES.contains(&part))));
         done?;
         self.footers.insert(path.to_string(), Arc::new(object.footer.clone()));
         // Only a put brings a deleted path back: a listing may be older than the delete.
@@ -394,7 +405,7 @@ impl MetadataStore {
         }
         paths.iter().for_each(|path| self.unbook(path));
         let done = self.delete_copies(paths).await;
-        self.note_change();
+        self.note_change(0);
         paths.iter().for_each(|path| drop(self.footers.remove(path)));
         done
     }

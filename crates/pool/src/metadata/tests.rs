@@ -315,7 +315,7 @@ async fn a_bad_or_missing_copy_is_read_past_and_replaced() {
     }
     let status = pool.status();
     assert_eq!(status.vdevs.iter().map(|v| v.checksum_errors).sum::<u64>(), noticed);
-    assert!(status.errors.iter().any(|line| line.contains(path) && line.contains("repaired")));
+    assert!(status.repaired.iter().any(|line| line.contains(path)));
 
     raw(&places[0]).delete(&[key(path)]).await.unwrap();
     assert_eq!(store.get_range(&Path::from(path), 10..20).await.unwrap(), body.slice(10..20));
@@ -332,6 +332,43 @@ async fn a_bad_or_missing_copy_is_read_past_and_replaced() {
     raw(&places[0]).delete(&[key(path)]).await.unwrap();
     faulty(&places[1]).set_outage(true);
     assert!(matches!(read(&store, path).await, Err(OsError::Generic { .. })));
+}
+
+#[tokio::test]
+async fn a_check_finds_damage_of_either_copy_and_repairs_it() {
+    let (_, pool, store) = world(3).await;
+    let inner = pool.metadata(&pool.config().datasets[0]).unwrap();
+    inner.settled_ms.store(-1000, std::sync::atomic::Ordering::Relaxed);
+    let (path, other) = ("compacted/a.sst", "manifest/1");
+    store.put(&Path::from(path), data(9 << 20, 1, false).into()).await.unwrap();
+    store.put(&Path::from(other), "x".into()).await.unwrap();
+    let scrub = || async { pool.scrub_metadata(&pool.config().datasets[0], |_, _| {}).await.unwrap() };
+    let clean = ScrubbedMetadata { objects: 2, ..ScrubbedMetadata::default() };
+    assert_eq!(scrub().await, clean);
+    let places = holders(&pool, path);
+    let whole = get(&places[0], &key(path)).await;
+    for place in &places {
+        tamper(place, &key(path), |bytes| bytes[6 << 20] ^= 1).await;
+        let found = scrub().await;
+        assert!(found.repaired.len() == 1 && found.bad.is_empty(), "{found:?}");
+        assert!(found.repaired[0].contains(place) && found.repaired[0].contains(path), "{found:?}");
+        assert!(get(place, &key(path)).await == whole);
+        raw(place).delete(&[key(path)]).await.unwrap();
+        // Who lists first may have it completed first.
+        let found = scrub().await;
+        assert!(found.repaired.len() <= 1 && found.bad.is_empty(), "{found:?}");
+        assert!(get(place, &key(path)).await == whole);
+    }
+    assert_eq!(scrub().await, clean);
+    // What no copy can heal is told of, and only that.
+    for place in &places {
+        tamper(place, &key(path), |bytes| bytes[100] ^= 1).await;
+    }
+    let found = scrub().await;
+    assert!(found.repaired.is_empty() && found.bad.len() == 2, "{found:?}");
+    tamper(&holders(&pool, other)[1], &key(other), |bytes| bytes[0] ^= 1).await;
+    let found = scrub().await;
+    assert!(found.repaired.len() == 1 && found.repaired[0].contains(other), "{found:?}");
 }
 
 #[tokio::test]
