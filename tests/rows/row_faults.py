@@ -232,14 +232,21 @@ def waits(t):
     trouble.verify()
 
 
-@test("a suspended pool: umount says why not, umount -f lets go, ^C works, set failmode frees", limit=240, needs="pool")
+@test("a suspended pool: verbs say why not, umount -f lets go of all, ^C works, set failmode frees", limit=240, needs="pool")
 def forced(t):
     trouble = Trouble(t, deadline=2)
     mnt, host = trouble.pool.mnt, trouble.pool.host
     write_durably(os.path.join(mnt, "kept"), b"durable")
+    for name in ("nested", "idle"):
+        host.tarn("fs", "create", f"tank/{name}")
+    write_durably(os.path.join(mnt, "nested/kept"), b"durable")
+    host.tarn("umount", "tank/idle")
     trouble.proxy.silent = {"b01", "b02", "b03"}
     with call(write_durably, os.path.join(mnt, "lost"), b"x" * 100_000) as writer:
         trouble.until_suspended(30)
+        for words in (["fs", "destroy", "tank/nested"], ["fs", "rename", "tank/idle", "tank/other"], ["check", "tank"],
+                      ["pool", "history", "tank"]):
+            refused(t, host.tarn(*words, check=False, limit=20), "suspended", "since")
         blocked = host.tarn("umount", mnt, check=False, limit=40)
         blocked.stderr = blocked.stderr.strip().splitlines()[-1]  # What comes before is progress.
         refused(t, blocked, "suspended", "b01", "since", "-f")
@@ -247,7 +254,8 @@ def forced(t):
         refused(t, host.tarn("fs", "create", "tank/new", check=False, limit=20), "suspended", "since")
         # Who runs the tests in the background may have them ignore an interrupt.
         tarn = os.environ.get("TARN_BIN") or os.path.join(REPO, "target/debug/tarn")
-        waiting = subprocess.Popen(["env", "--default-signal=INT", tarn, "check", "tank"], env=host.env())
+        mounting = [tarn, "mount", "tank/idle", os.path.join(mnt, "idle")]
+        waiting = subprocess.Popen(["env", "--default-signal=INT", *mounting], env=host.env())
         time.sleep(2)
         t.check(waiting.poll() is None, "a command did not wait for the pool")
         waiting.send_signal(signal.SIGINT)
@@ -257,6 +265,7 @@ def forced(t):
         t.note(f"umount -f took {time.monotonic() - start:.1f} s")
         t.check("lost" in gone.stderr, f"it does not say what was lost: {gone.stderr}")
         t.check(not os.path.ismount(mnt), "it is still mounted")
+        t.check("tank/nested" not in host.tarn("fs", "mount", check=False).stdout, "what lies below it is still mounted")
         wait_until(lambda: not trouble.pool.daemons(), 30, "the process ends")
         writer.join(10)
         t.check(writer.result and isinstance(writer.result[0], OSError), f"the writer: {writer.result}")

@@ -26,7 +26,7 @@ Example:
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Pools: create, add, list, status, iostat, import, export, destroy, get, set, history, clear
+    /// Pools: create, add, remove, list, status, iostat, import, export, destroy, get, set, history, clear
     #[command(subcommand)]
     Pool(verbs::pool::Verb),
     /// Datasets: create, list, destroy, rename, get, set, inherit, mount, unmount

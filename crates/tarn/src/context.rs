@@ -2,6 +2,7 @@
 
 use crate::control::report::{DatasetReport, PoolReport};
 use crate::control::{self, Call, Door, Reply, Request};
+use crate::error;
 use crate::node::{Node, Origin, Settings};
 use crate::progress::{Screen, Sink};
 use crate::state::StateDir;
@@ -62,6 +63,27 @@ impl Context {
             return Ok(names.to_vec());
         }
         Ok(self.state.pools()?.into_iter().filter(|p| !p.exported).map(|p| p.name).collect())
+    }
+
+    /// What `ask` gives of each of these pools, and the command's status. Of several one that fails is warned of, and the
+    /// others are shown without it: one that is broken must not hide those that are not. A wrong command is an error.
+    pub fn of_each<T>(
+        &self,
+        pools: &[String],
+        mut ask: impl FnMut(&str) -> Result<T>,
+    ) -> Result<(Vec<T>, u8)> {
+        let (mut found, mut status) = (Vec::new(), 0);
+        for pool in pools {
+            match ask(pool) {
+                Ok(one) => found.push(one),
+                Err(e) if pools.len() == 1 || error::status(&e) > 1 => return Err(e),
+                Err(e) => {
+                    status = 1;
+                    self.warn(&error::one_line(&e.context(format!("pool '{pool}'"))));
+                }
+            }
+        }
+        Ok((found, status))
     }
 
     /// The state of `pool`.

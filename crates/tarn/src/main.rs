@@ -11,6 +11,7 @@ mod address;
 mod cli;
 mod context;
 mod control;
+mod ending;
 mod error;
 mod log;
 mod moment;

@@ -28,6 +28,9 @@ pub struct Progress {
 /// Takes progress; must not wait.
 pub trait Sink: Send + Sync {
     fn progress(&self, progress: Progress);
+
+    /// The work waits for its turn and has not begun, or has its turn now: until then it may be dropped.
+    fn waits(&self, _for_its_turn: bool) {}
 }
 
 /// Nobody looks.

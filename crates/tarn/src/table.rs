@@ -28,6 +28,12 @@ pub enum Cell {
     None,
 }
 
+/// Text of others, such as names of files, on one line and with nothing that a terminal would obey.
+pub fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
 impl Cell {
     pub fn text(text: impl Into<String>) -> Cell {
         Cell::Text(text.into())

@@ -29,6 +29,8 @@ pub struct PoolReport {
     pub caches: Vec<VdevReport>,
     /// Files or objects with damage that no copy could heal.
     pub errors: Vec<String>,
+    /// What was damaged and was replaced from another copy.
+    pub repaired: Vec<String>,
 }
 
 /// A property of a pool. Sizes are in bytes, `capacity` in percent.
@@ -141,6 +143,8 @@ pub struct CheckedDataset {
     pub bytes_verified: u64,
     /// One line each: what is missing, leaked or wrong.
     pub problems: Vec<String>,
+    /// Copies of metadata that were damaged or lost, and were made anew; they are not among the problems.
+    pub repaired: Vec<String>,
     /// Leaked segments that were freed; they are not among the problems.
     pub freed: u64,
 }

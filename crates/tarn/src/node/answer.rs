@@ -5,6 +5,7 @@ use crate::progress::{Progress, Sink};
 use anyhow::Result;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::io::AsyncWrite;
 use tokio::sync::watch;
@@ -17,17 +18,22 @@ const PROGRESS: Duration = Duration::from_millis(200);
 /// Keeps the newest progress, for whoever sends it on.
 pub struct Latest {
     newest: watch::Sender<Option<Progress>>,
+    waits: AtomicBool,
 }
 
 impl Default for Latest {
     fn default() -> Self {
-        Latest { newest: watch::Sender::new(None) }
+        Latest { newest: watch::Sender::new(None), waits: AtomicBool::new(false) }
     }
 }
 
 impl Sink for Latest {
     fn progress(&self, progress: Progress) {
         self.newest.send_replace(Some(progress));
+    }
+
+    fn waits(&self, for_its_turn: bool) {
+        self.waits.store(for_its_turn, SeqCst);
     }
 }
 
@@ -38,7 +44,7 @@ impl Latest {
 }
 
 /// Runs `work`, writes its progress to `to` as it goes, and its result at the end. A reader that goes away does not
-/// stop the work. Gives whether the work succeeded.
+/// stop the work, but work that still waits for its turn then is not done any more. Gives whether the work succeeded.
 pub async fn answer(
     to: &mut (impl AsyncWrite + Unpin),
     latest: &Latest,
@@ -54,6 +60,10 @@ pub async fn answer(
             biased;
             result = &mut work => break result,
             _ = quiet.tick() => {}
+        }
+        if !heard && latest.waits.load(SeqCst) {
+            tracing::info!("whoever asked went away before it was begun");
+            return false;
         }
         let message = match news.has_changed() {
             Ok(true) => news.borrow_and_update().clone().map(Message::Progress),
@@ -95,6 +105,20 @@ mod tests {
         let mut reader = BufReader::new(theirs);
         let (done, reply) = tokio::join!(answer(&mut ours, &latest, work), follow(&mut reader, &Silent));
         assert!(done && matches!(reply, Ok(Some(Reply::Ok))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_its_turn_is_dropped_when_nobody_listens() {
+        let (mut ours, theirs) = tokio::io::duplex(64);
+        drop(theirs);
+        let latest = Latest::default();
+        let work = async {
+            latest.waits(true);
+            std::future::pending::<()>().await;
+            Ok(Reply::Ok)
+        };
+        let limited = tokio::time::timeout(2 * SIGN_OF_LIFE, answer(&mut ours, &latest, work));
+        assert!(!limited.await.expect("it is dropped"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -44,23 +44,28 @@ impl Node {
         Ok(())
     }
 
-    /// Flushes, but does not wait for a bucket that fails: who asked for it is told instead.
+    /// Flushes, but does not wait for a bucket that fails, or for a server that is away: who asked for it is told instead.
     async fn flush_unless_suspended(&self, dataset: &Arc<Dataset>, sink: &dyn Sink) -> Result<()> {
         let mut flush = std::pin::pin!(dataset.flush(sink));
         let mut looks = 0;
         loop {
             let flushed = tokio::time::timeout(LOOK, &mut flush).await;
-            let suspended = self.pool.suspended();
-            match (flushed, suspended) {
+            match (flushed, self.hindrance(dataset)) {
                 (Ok(Err(error)), _) => return Err(error),
                 (Ok(Ok(())), None) => return Ok(()),
                 // Closing it would have to wait.
-                (Ok(Ok(())), Some(why)) => bail!("the pool is suspended: {why}"),
+                (Ok(Ok(())), Some(why)) => bail!(why),
                 (Err(_), None) => looks = 0,
                 (Err(_), Some(_)) if looks < LOOKS => looks += 1,
-                (Err(_), Some(why)) => bail!("the pool is suspended: {why}"),
+                (Err(_), Some(why)) => bail!(why),
             }
         }
+    }
+
+    /// What a flush would have to wait for, beside the flush itself.
+    fn hindrance(&self, dataset: &Dataset) -> Option<String> {
+        let suspended = self.pool.suspended().map(|why| format!("the pool is suspended: {why}"));
+        suspended.or_else(|| dataset.server_is_away().then(|| "the server does not answer".into()))
     }
 
     /// Flushes until it succeeds, or cannot any more: because another host has the pool, or because the pool's

@@ -59,9 +59,9 @@ impl Node {
         name: &str,
         parents: bool,
         properties: BTreeMap<String, String>,
+        sink: &dyn Sink,
     ) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         if self.row(name).is_ok() {
             if parents {
                 return Ok(Reply::Ok);
@@ -116,8 +116,7 @@ impl Node {
         how: Destroy,
         sink: &dyn Sink,
     ) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         self.row(name)?;
         let mut doomed: Vec<String> =
             self.rows().into_iter().map(|d| d.name).filter(|n| is_within(n, name)).collect();
@@ -192,8 +191,7 @@ impl Node {
         force: bool,
         sink: &dyn Sink,
     ) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         self.row(from)?;
         if self.row(to).is_ok() {
             bail!("cannot rename '{from}': '{to}' exists");
@@ -233,8 +231,7 @@ impl Node {
             // A dataset that is read-only takes no commit any more: what is dirty goes out before.
             self.flush_mounts(&self.mount_reports(), false, sink).await?;
         }
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         for name in names {
             self.row(name)?;
         }
@@ -259,8 +256,7 @@ impl Node {
         if matches!(property, "readonly" | "mountpoint") {
             self.flush_mounts(&self.mount_reports(), false, sink).await?;
         }
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         for name in names {
             self.row(name)?;
         }

@@ -47,7 +47,7 @@ use std::sync::Arc;
 use tarn_base::DatasetId;
 use tarn_base::job::Jobs;
 use tarn_pool::{HostId, Pool};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{MutexGuard, broadcast, watch};
 
 /// How a node is run.
 #[derive(Clone, Debug)]
@@ -126,6 +126,25 @@ pub struct Node {
 pub fn host(state: &StateDir) -> Result<HostId> {
     let name = nix::unistd::gethostname().map(|n| n.to_string_lossy().into_owned());
     Ok(HostId { id: state.host_id()?, name: name.unwrap_or_else(|_| "localhost".into()) })
+}
+
+/// Whether a request cannot be carried out while a bucket that calls wait for fails: an administrator is told so, and need
+/// not wait. What lets go of the pool, or of its calls, is not among them.
+fn waits_for_buckets(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::AddVdevs { .. }
+            | Request::Create { .. }
+            | Request::Destroy { dry_run: false, .. }
+            | Request::Rename { .. }
+            | Request::Set { .. }
+            | Request::Inherit { .. }
+            | Request::Serve(_)
+            | Request::GiveUpClient { .. }
+            | Request::History
+            | Request::Check { .. }
+            | Request::DestroyPool { force: false }
+    )
 }
 
 impl Node {
@@ -222,20 +241,27 @@ impl Node {
                 bail!("'{address}' is served by another host: do that there");
             }
         }
+        if waits_for_buckets(&call.request)
+            && let Some(why) = self.pool.suspended()
+        {
+            bail!("nothing was done, as the pool is suspended: {why}");
+        }
         match call.request.clone() {
             Request::Pool => self.report().await,
             Request::Datasets { usage } => self.datasets(usage).await,
             Request::History => self.history().await,
             Request::Mounts => Ok(Reply::Mounts(self.mount_reports())),
             Request::Stats => Ok(Reply::Stats(Box::new(self.sample()))),
-            Request::AddVdevs { urls, force } => self.add_vdevs(urls, force).await,
-            Request::AddCaches { dirs, size, force } => self.add_caches(dirs, size, force).await,
-            Request::RemoveVdevs { names } => self.remove_vdevs(names).await,
-            Request::SetPool { properties } => self.set_pool(properties).await,
+            Request::AddVdevs { urls, force } => self.add_vdevs(urls, force, sink).await,
+            Request::AddCaches { dirs, size, force } => self.add_caches(dirs, size, force, sink).await,
+            Request::RemoveVdevs { names } => self.remove_vdevs(names, sink).await,
+            Request::SetPool { properties } => self.set_pool(properties, sink).await,
             Request::ClearErrors => self.clear_errors(),
             Request::Export { force } => self.export(force, call, uid, sink).await,
             Request::DestroyPool { force } => self.destroy_pool(force, sink).await,
-            Request::Create { name, parents, properties } => self.create(&name, parents, properties).await,
+            Request::Create { name, parents, properties } => {
+                self.create(&name, parents, properties, sink).await
+            }
             Request::Destroy { name, recursive, force, dry_run } => {
                 self.destroy(&name, fs::Destroy { recursive, force, dry_run }, sink).await
             }
@@ -246,12 +272,12 @@ impl Node {
             Request::Inherit { names, property, recursive } => {
                 self.inherit(&names, &property, recursive, sink).await
             }
-            Request::Mount { dataset, dir, options } => self.mount_at(&dataset, dir, options).await,
-            Request::MountOwn { dataset, options } => self.mount_own(dataset.as_deref(), options).await,
+            Request::Mount { dataset, dir, options } => self.mount_at(&dataset, dir, options, sink).await,
+            Request::MountOwn { dataset, options } => self.mount_own(dataset.as_deref(), options, sink).await,
             Request::Unmount { what, force } => self.unmount(what, force, sink).await,
-            Request::Serve(request) => self.serve(request).await,
-            Request::StopServing => self.stop_serving().await,
-            Request::GiveUpClient { dataset } => self.give_up_client(&dataset).await,
+            Request::Serve(request) => self.serve(request, sink).await,
+            Request::StopServing => self.stop_serving(sink).await,
+            Request::GiveUpClient { dataset } => self.give_up_client(&dataset, sink).await,
             Request::Door => Ok(Reply::Door(self.door_report())),
             Request::Check { dataset, data, repair } => {
                 self.check(dataset.as_deref(), crate::wiring::Checking { data, repair }, sink).await
@@ -266,6 +292,15 @@ impl Node {
         if let Err(e) = wiring::log_history(&self.pool, &call.command, uid).await {
             tracing::warn!("the pool's history could not be written: {e:#}");
         }
+    }
+
+    /// The right to change mounts, open datasets or the configuration. Until it is had, whoever asked for it may go away.
+    async fn turn(&self, sink: &dyn Sink) -> Result<MutexGuard<'_, ()>> {
+        sink.waits(true);
+        let turn = self.admin.lock().await;
+        sink.waits(false);
+        self.check_serving()?;
+        Ok(turn)
     }
 
     /// Fails with [`Closing`] when the node has begun to close; called with `admin` held.

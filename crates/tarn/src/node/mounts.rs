@@ -50,10 +50,10 @@ impl Node {
         name: &str,
         dir: PathBuf,
         options: MountRequest,
+        sink: &dyn Sink,
     ) -> Result<Reply> {
         self.let_mounts_end().await?;
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         let row = self.row(name)?;
         if let Some(at) = self.mounted_at(name) {
             bail!("'{name}' is already mounted at {}", at.display());
@@ -87,10 +87,10 @@ impl Node {
         self: &Arc<Self>,
         name: Option<&str>,
         options: MountRequest,
+        sink: &dyn Sink,
     ) -> Result<Reply> {
         self.let_mounts_end().await?;
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         let mut plan = Vec::new();
         for row in self.chosen(name)? {
             let planned = |n: &str| {
@@ -291,7 +291,8 @@ impl Node {
         Ok(all.into_iter().filter(|m| m.dir.starts_with(&dir)).collect())
     }
 
-    /// Unmounts these, the deepest first; called with `admin` held.
+    /// Unmounts these, the deepest first; called with `admin` held. By force all of them, whatever becomes of the
+    /// others; the first error is reported then.
     pub(super) async fn unmount_all(
         &self,
         mut chosen: Vec<MountReport>,
@@ -299,10 +300,14 @@ impl Node {
         sink: &dyn Sink,
     ) -> Result<()> {
         chosen.sort_by_key(|m| std::cmp::Reverse(m.dir.components().count()));
+        let mut result = Ok(());
         for mount in chosen {
-            self.unmount_one(&mount.dataset, force, sink).await?;
+            result = result.and(self.unmount_one(&mount.dataset, force, sink).await);
+            if result.is_err() && !force {
+                break;
+            }
         }
-        Ok(())
+        result
     }
 
     async fn unmount_one(&self, name: &str, force: bool, sink: &dyn Sink) -> Result<()> {
@@ -362,12 +367,6 @@ impl Node {
 
     /// Unmounts everything at the node's end, even what is in use; called with `admin` held.
     pub(super) async fn unmount_everything(&self, sink: &dyn Sink) -> Result<()> {
-        let mut mounts = self.mount_reports();
-        mounts.sort_by_key(|m| std::cmp::Reverse(m.dir.components().count()));
-        let mut result = Ok(());
-        for mount in mounts {
-            result = result.and(self.unmount_one(&mount.dataset, true, sink).await);
-        }
-        result
+        self.unmount_all(self.mount_reports(), true, sink).await
     }
 }

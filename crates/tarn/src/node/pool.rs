@@ -32,9 +32,8 @@ impl Node {
         Ok(Reply::History(wiring::history(&self.pool).await?))
     }
 
-    pub(super) async fn add_vdevs(&self, urls: Vec<String>, force: bool) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+    pub(super) async fn add_vdevs(&self, urls: Vec<String>, force: bool, sink: &dyn Sink) -> Result<Reply> {
+        let _admin = self.turn(sink).await?;
         let added = wiring::add_vdevs(&self.pool, &urls, force).await;
         let cautions = added.with_context(|| format!("cannot add to '{}'", self.name))?;
         let known = KnownPool {
@@ -52,25 +51,27 @@ impl Node {
         dirs: Vec<String>,
         size: Option<u64>,
         force: bool,
+        sink: &dyn Sink,
     ) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         let added = wiring::add_caches(&self.pool, &dirs, size, force).await;
         added.with_context(|| format!("cannot add to '{}'", self.name))?;
         Ok(Reply::Ok)
     }
 
-    pub(super) async fn remove_vdevs(&self, names: Vec<String>) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+    pub(super) async fn remove_vdevs(&self, names: Vec<String>, sink: &dyn Sink) -> Result<Reply> {
+        let _admin = self.turn(sink).await?;
         let removed = wiring::remove_caches(&self.pool, &names).await;
         removed.with_context(|| format!("cannot remove from '{}'", self.name))?;
         Ok(Reply::Ok)
     }
 
-    pub(super) async fn set_pool(&self, properties: BTreeMap<String, String>) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+    pub(super) async fn set_pool(
+        &self,
+        properties: BTreeMap<String, String>,
+        sink: &dyn Sink,
+    ) -> Result<Reply> {
+        let _admin = self.turn(sink).await?;
         for (name, value) in properties {
             wiring::set_property(&self.pool, &name, &value).await?;
         }
@@ -91,8 +92,7 @@ impl Node {
     ) -> Result<Reply> {
         self.refuse_mounted("export", force)?;
         self.flush_mounts(&self.mount_reports(), force, sink).await?;
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         self.refuse_mounted("export", force)?;
         self.close_door().await;
         self.unmount_all(self.mount_reports(), force, sink).await?;
@@ -104,8 +104,7 @@ impl Node {
     }
 
     pub(super) async fn destroy_pool(self: &Arc<Self>, force: bool, sink: &dyn Sink) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+        let _admin = self.turn(sink).await?;
         self.refuse_mounted("destroy", force)?;
         self.close_door().await;
         self.unmount_all(self.mount_reports(), force, sink).await?;

@@ -6,7 +6,7 @@
 use super::Node;
 use crate::control::report::{DoorReport, VisitorReport};
 use crate::control::{Certificates, Reply, ServeRequest};
-use crate::progress::Silent;
+use crate::progress::{Silent, Sink};
 use crate::wiring::{Dataset, far};
 use anyhow::{Context, Result, bail};
 use futures::future::BoxFuture;
@@ -52,9 +52,8 @@ impl wire::Export for Visitors {
 
 impl Node {
     /// Opens the door.
-    pub(super) async fn serve(self: &Arc<Self>, request: ServeRequest) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+    pub(super) async fn serve(self: &Arc<Self>, request: ServeRequest, sink: &dyn Sink) -> Result<Reply> {
+        let _admin = self.turn(sink).await?;
         if let Some(door) = &*self.door.lock() {
             bail!(
                 "'{}' is served at {} already: stop that first with 'tarn serve --stop'",
@@ -82,9 +81,8 @@ impl Node {
     }
 
     /// Closes the door. Clients keep what they have, and wait for it to be opened again.
-    pub(super) async fn stop_serving(self: &Arc<Self>) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+    pub(super) async fn stop_serving(self: &Arc<Self>, sink: &dyn Sink) -> Result<Reply> {
+        let _admin = self.turn(sink).await?;
         self.close_door().await.with_context(|| format!("'{}' is not served", self.name))?;
         for row in self.rows() {
             self.close_unmounted(&row, &Silent).await?;
@@ -104,9 +102,8 @@ impl Node {
     }
 
     /// Gives up a client, wherever it is: what it has not made durable is lost.
-    pub(super) async fn give_up_client(self: &Arc<Self>, name: &str) -> Result<Reply> {
-        let _admin = self.admin.lock().await;
-        self.check_serving()?;
+    pub(super) async fn give_up_client(self: &Arc<Self>, name: &str, sink: &dyn Sink) -> Result<Reply> {
+        let _admin = self.turn(sink).await?;
         let row = self.row(name)?;
         let dataset = self.dataset(&row).await?;
         let given_up = dataset.give_up_client().await;

@@ -5,11 +5,19 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
-/// The process that served the mount at `dir` is gone. May wait for a process that lives.
+/// For a process that is gone the kernel answers at once.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// The process that served the mount at `dir` is gone. One that lives may have to wait for others itself, and is not waited
+/// for.
 pub fn is_dead(dir: &Path) -> bool {
+    let (dir, (tell, told)) = (dir.to_owned(), mpsc::channel());
     // Attributes may still come from the kernel's cache; this always asks the process.
-    matches!(nix::sys::statfs::statfs(dir), Err(Errno::ENOTCONN | Errno::ECONNABORTED))
+    std::thread::spawn(move || tell.send(nix::sys::statfs::statfs(&dir).map(drop)));
+    matches!(told.recv_timeout(AT_ONCE), Ok(Err(Errno::ENOTCONN | Errno::ECONNABORTED)))
 }
 
 /// Takes a dead mount out of the tree.

@@ -1,6 +1,7 @@
 use crate::context::Context;
 use crate::control::report::{CheckReport, CheckedDataset};
 use crate::control::{Reply, Request};
+use crate::table::printable;
 use crate::{names, size};
 use anyhow::{Result, bail};
 
@@ -67,8 +68,11 @@ fn dataset(d: &CheckedDataset) -> String {
     if d.freed > 0 {
         text += &format!("  {} leaked segment{} freed\n", d.freed, if d.freed == 1 { "" } else { "s" });
     }
+    for repaired in &d.repaired {
+        text += &format!("  repaired from the other copy: {}\n", printable(repaired));
+    }
     for problem in &d.problems {
-        text += &format!("  {problem}\n");
+        text += &format!("  {}\n", printable(problem));
     }
     text
 }

@@ -2,6 +2,7 @@ use crate::address::Address;
 use crate::context::Context;
 use crate::control::report::ProfileReport;
 use crate::control::{ProfileRequest, Reply, Request};
+use crate::ending;
 use crate::error::usage;
 use crate::names;
 use crate::node::profile::{LONGEST, not_mounted};
@@ -207,8 +208,8 @@ async fn profile(context: &Context, target: &Target, time: Duration) -> Result<O
     let reply = loop {
         tokio::select! {
             reply = &mut asked => break reply?,
-            pressed = tokio::signal::ctrl_c() => {
-                pressed?;
+            told = ending::told() => {
+                told?;
                 // The answer to the first request comes then.
                 asked_running(context, &target.node, Request::EndProfile { id }).await?;
             }

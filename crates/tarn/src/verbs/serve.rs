@@ -3,7 +3,7 @@ use crate::context::Context;
 use crate::control::{Certificates, Reply, Request, ServeRequest};
 use crate::names;
 use crate::node::start;
-use crate::table::{Cell, Style, Table};
+use crate::table::{Cell, Style, Table, choose};
 use crate::telemetry;
 use crate::verbs::mount::memory;
 use anyhow::{Context as _, Result, bail};
@@ -56,6 +56,9 @@ pub struct Args {
     give_up: Option<String>,
     #[command(flatten)]
     style: Style,
+    /// Columns of the list, separated by commas: dataset, client, at, tls
+    #[arg(short = 'o', value_name = "COLUMNS", requires = "list")]
+    columns: Option<String>,
     #[arg(required_unless_present = "give_up")]
     pool: Option<String>,
 }
@@ -81,7 +84,7 @@ impl Args {
         let pool = self.pool.as_deref().unwrap_or_default();
         names::check_pool(pool)?;
         if self.list {
-            return list(context, pool, &self.style);
+            return list(context, pool, self.columns.as_deref(), &self.style);
         }
         if self.stop {
             return match start::ask_running(context, pool, Request::StopServing)? {
@@ -109,21 +112,23 @@ impl Args {
     }
 }
 
-fn list(context: &Context, pool: &str, style: &Style) -> Result<u8> {
+const COLUMNS: &[&[&str]] = &[&["dataset"], &["client"], &["at"], &["tls"]];
+
+fn list(context: &Context, pool: &str, columns: Option<&str>, style: &Style) -> Result<u8> {
+    let columns = choose(columns, &["dataset", "client", "at", "tls"], COLUMNS)?;
     let door = match start::ask_running(context, pool, Request::Door)? {
         Some(Reply::Door(Some(door))) => door,
         _ => bail!("'{pool}' is not served"),
     };
-    let mut table = Table::new(["dataset", "client", "at", "tls"]);
-    for visitor in door.visitors {
-        let client = if visitor.connected { "connected" } else { "away" };
-        let tls = if door.tls { "on" } else { "off" };
-        table.row(vec![
-            Cell::text(visitor.dataset),
-            Cell::text(client),
-            Cell::text(door.at.to_string()),
-            Cell::text(tls),
-        ]);
+    let mut table = Table::new(columns.clone());
+    for visitor in &door.visitors {
+        let cell = |column: &String| match column.as_str() {
+            "dataset" => Cell::text(&visitor.dataset),
+            "client" => Cell::text(if visitor.connected { "connected" } else { "away" }),
+            "at" => Cell::text(door.at.to_string()),
+            _ => Cell::text(if door.tls { "on" } else { "off" }),
+        };
+        table.row(columns.iter().map(cell).collect());
     }
     context.print(&table.render(style));
     Ok(0)

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tarn_base::{ChecksumKind, Compression, DatasetId, Ino, SystemClock};
 use tarn_client::{Client, ClientOptions};
 use tarn_mdt::{Mdt, MdtOptions, Properties};
-use tarn_pool::{DatasetConfig, Pool, Reach};
+use tarn_pool::{DatasetConfig, Pool, Reach, ScrubbedMetadata};
 use tarn_proto::wire::Link;
 use tarn_server::{Exported, LocalMds};
 
@@ -300,6 +300,8 @@ impl Dataset {
     ) -> Result<CheckedDataset> {
         let Some(mdt) = self.mdt() else { bail!("'{}' is checked on the host that serves it", self.name) };
         self.flush(sink).await?;
+        // First: what the walk below reads is then read from what is whole.
+        let metadata = self.scrub_metadata(sink).await?;
         let what = format!("checking {}", self.name);
         let total = if data { mdt.usage().live } else { 0 };
         let mut found = mdt
@@ -316,9 +318,21 @@ impl Dataset {
             records: found.records,
             segments: found.segments,
             bytes_verified: found.bytes_verified,
-            problems: found.problems().collect(),
+            problems: metadata.bad.into_iter().chain(found.problems()).collect(),
+            repaired: metadata.repaired,
             freed: freed as u64,
         })
+    }
+
+    async fn scrub_metadata(&self, sink: &dyn Sink) -> Result<ScrubbedMetadata> {
+        let config = self.pool.config();
+        let Some(row) = config.datasets.iter().find(|row| row.id == self.id) else {
+            bail!("'{}' was destroyed meanwhile", self.name);
+        };
+        let what = format!("checking the metadata of {}", self.name);
+        let progress =
+            |done, total| sink.progress(Progress { what: what.clone(), done, total, unit: Unit::Items });
+        Ok(self.pool.scrub_metadata(row, progress).await?)
     }
 
     /// Gives damage that was noted in files of this dataset their names.

@@ -217,6 +217,7 @@ pub async fn report(pool: &Pool, open_ms: u64) -> Result<PoolReport> {
         vdevs: status.vdevs.iter().map(vdev).collect(),
         caches: status.caches.iter().map(cache).collect(),
         errors: status.errors,
+        repaired: status.repaired,
     })
 }
 

@@ -6,6 +6,7 @@ mod meter;
 
 use crate::address::Address;
 use crate::context::Context;
+use crate::ending;
 use crate::error::usage;
 use crate::mounts_table::{self, KernelMount};
 use crate::progress::{Progress, Sink, Unit};
@@ -162,7 +163,7 @@ impl Args {
         let files = Arc::new(Files::new(&self.dir, self.size)?);
         let measured = tokio::select! {
             lines = all(context, &buckets, &files) => lines,
-            _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted; what was written is deleted")),
+            _ = ending::told() => Err(anyhow!("interrupted; what was written is deleted")),
         };
         files.stop();
         let (objects, folder) = (buckets.tidy().await, files.tidy());

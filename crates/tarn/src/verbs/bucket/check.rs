@@ -1,4 +1,5 @@
 use crate::context::Context;
+use crate::ending;
 use crate::names;
 use anyhow::{Result, bail};
 use serde_json::json;
@@ -51,7 +52,7 @@ async fn findings(url: &str, tell: &mut impl FnMut(&Finding)) -> Result<Vec<Find
     let folder = folder();
     tokio::select! {
         findings = inspect(bucket.clone(), &folder, tell) => Ok(findings),
-        _ = tokio::signal::ctrl_c() => {
+        _ = ending::told() => {
             tidy(&bucket, &folder).await?;
             bail!("interrupted; what was written is deleted")
         }

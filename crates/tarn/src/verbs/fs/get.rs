@@ -41,7 +41,8 @@ impl Args {
         };
         let mut table = Table::new(columns.clone());
         let chosen = Chosen { names: &self.datasets, recursive: self.recursive };
-        for (view, names) in collect(context, &chosen, wanted.as_deref().is_none_or(needs_usage))? {
+        let (found, status) = collect(context, &chosen, wanted.as_deref().is_none_or(needs_usage))?;
+        for (view, names) in found {
             for name in names {
                 for key in wanted.clone().unwrap_or_else(|| view.all_properties(&name)) {
                     let (value, source) = view.cell(&name, &key)?;
@@ -59,7 +60,7 @@ impl Args {
             }
         }
         context.print(&table.render(&self.style));
-        Ok(0)
+        Ok(status)
     }
 }
 

@@ -44,7 +44,8 @@ impl Args {
         let mut table = Table::new(columns.clone());
         let chosen = Chosen { names: &self.datasets, recursive: self.recursive };
         let mut any = false;
-        for (view, names) in collect(context, &chosen, needs_usage(&columns))? {
+        let (found, status) = collect(context, &chosen, needs_usage(&columns))?;
+        for (view, names) in found {
             for name in names {
                 any = true;
                 let cells = columns.iter().map(|c| view.cell(&name, c).map(|(cell, _)| cell));
@@ -56,6 +57,6 @@ impl Args {
         } else {
             context.print(&table.render(&self.style));
         }
-        Ok(0)
+        Ok(status)
     }
 }

@@ -37,8 +37,12 @@ pub fn check_types(types: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// The datasets that `chosen` names, each with the view of its pool, in name order; all when none is named.
-pub fn collect(context: &Context, chosen: &Chosen, usage: bool) -> Result<Vec<(View, Vec<String>)>> {
+/// Datasets of one pool, by name.
+pub type Picked = (View, Vec<String>);
+
+/// The datasets that `chosen` names, each with the view of its pool, in name order; all when none is named. And the
+/// command's status: see [`Context::of_each`].
+pub fn collect(context: &Context, chosen: &Chosen, usage: bool) -> Result<(Vec<Picked>, u8)> {
     let mut pools = Vec::new();
     for name in chosen.names {
         let pool = names::pool_of(name)?.to_string();
@@ -49,9 +53,8 @@ pub fn collect(context: &Context, chosen: &Chosen, usage: bool) -> Result<Vec<(V
     if chosen.names.is_empty() {
         pools = context.pool_names(&[])?;
     }
-    let mut out = Vec::new();
-    for pool in pools {
-        let view = View::new(context.datasets(&pool, usage)?);
+    context.of_each(&pools, |pool| {
+        let view = View::new(context.datasets(pool, usage)?);
         let mut picked: Vec<String> = Vec::new();
         for name in chosen.names.iter().filter(|n| names::pool_of(n).is_ok_and(|p| p == pool)) {
             if !view.rows.iter().any(|d| d.name == *name) {
@@ -60,13 +63,12 @@ pub fn collect(context: &Context, chosen: &Chosen, usage: bool) -> Result<Vec<(V
             picked.extend(view.below(name, chosen.recursive));
         }
         if chosen.names.is_empty() {
-            picked = view.below(&pool, true);
+            picked = view.below(pool, true);
         }
         picked.sort();
         picked.dedup();
-        out.push((view, picked));
-    }
-    Ok(out)
+        Ok((view, picked))
+    })
 }
 
 impl View {

@@ -33,8 +33,9 @@ impl Args {
             list => Some(list.split(',').map(|name| properties::alias(name.trim())).collect()),
         };
         let mut table = Table::new(columns.clone());
-        for pool in context.pool_names(&self.pools)? {
-            let report = context.pool_report(&pool)?;
+        let pools = context.pool_names(&self.pools)?;
+        let (reports, status) = context.of_each(&pools, |pool| context.pool_report(pool))?;
+        for report in reports {
             for property in chosen(&report, wanted.as_deref())? {
                 let cell = |column: &String| match column.as_str() {
                     "name" => Cell::text(&report.name),
@@ -46,7 +47,7 @@ impl Args {
             }
         }
         context.print(&table.render(&self.style));
-        Ok(0)
+        Ok(status)
     }
 }
 

@@ -24,10 +24,13 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
-        for pool in context.pool_names(&self.pools)? {
-            let Reply::History(mut entries) = context.ask(&pool, Request::History)? else {
-                bail!("the node of pool '{pool}' answered something else");
-            };
+        let pools = context.pool_names(&self.pools)?;
+        let (histories, status) =
+            context.of_each(&pools, |pool| match context.ask(pool, Request::History)? {
+                Reply::History(entries) => Ok((pool.to_string(), entries)),
+                _ => bail!("the node of pool '{pool}' answered something else"),
+            })?;
+        for (pool, mut entries) in histories {
             entries.retain(|e| self.internal || !e.internal);
             if self.json {
                 context.print(&format!("{:#}\n", serde_json::to_value(&entries)?));
@@ -44,6 +47,6 @@ impl Args {
             }
             context.print(&text);
         }
-        Ok(0)
+        Ok(status)
     }
 }

@@ -49,12 +49,13 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let plan = plan(&self.words)?;
         let pools = context.pool_names(&plan.names)?;
+        let (mut before, status) = context.of_each(&pools, |pool| context.pool_report(pool))?;
+        let pools: Vec<String> = before.iter().map(|pool| pool.name.clone()).collect();
         let take = || pools.iter().map(|p| context.pool_report(p)).collect::<Result<Vec<_>>>();
         let last = match (plan.interval, plan.count) {
             (None, _) => Some(1),
             (Some(_), count) => count,
         };
-        let mut before = take()?;
         let mut taken = Instant::now();
         if !self.skip_first || plan.interval.is_none() {
             self.show(context, before.iter().map(|pool| (pool, pool.clone(), pool.open_ms as f64 / 1000.0)))?;
@@ -72,7 +73,7 @@ impl Args {
             before = now;
             shown += 1;
         }
-        Ok(0)
+        Ok(status)
     }
 
     /// Shows one report: for each pool its state, the counters to show, and the seconds that they cover.
@@ -304,6 +305,7 @@ mod tests {
             vdevs,
             caches: vec![],
             errors: vec![],
+            repaired: vec![],
         }
     }
 
