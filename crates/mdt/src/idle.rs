@@ -25,9 +25,10 @@ use tokio::time::Instant;
 
 /// A poll waits for this many times as long as nothing has changed.
 const STRETCH: u32 = 4;
-/// So soon after a table or a list of tables was written it is looked for, by polls made at least so often: those of longer
-/// intervals look for what has time.
+/// So soon after a table, or a list of tables, was written it is looked for, but not more often than that: each look costs
+/// requests. Polls of longer intervals look for what has time.
 const SOON: Duration = Duration::from_millis(250);
+const OFTEN: Duration = Duration::from_secs(1);
 const FOR_TABLES: Duration = Duration::from_secs(30);
 /// A poll comes at least this often.
 const SLOWEST: Duration = Duration::from_secs(1800);
@@ -95,7 +96,7 @@ impl SystemClock for Polls {
             };
             tokio::select! {
                 _ = whole => {}
-                _ = self.tables(before.tables), if duration <= FOR_TABLES => {}
+                _ = self.tables(before.tables, start + OFTEN), if duration <= FOR_TABLES => {}
             }
         })
     }
@@ -106,13 +107,13 @@ impl SystemClock for Polls {
 }
 
 impl Polls {
-    /// Returns [`SOON`] after tables were written that are more than `known`.
-    async fn tables(&self, known: u64) {
+    /// Returns [`SOON`] after tables were written that are more than `known`, and not before `earliest`.
+    async fn tables(&self, known: u64, earliest: Instant) {
         let mut changed = self.changed.clone();
         if changed.wait_for(|now| now.tables > known).await.is_err() {
             std::future::pending::<()>().await;
         }
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep_until(earliest.max(Instant::now() + SOON)).await;
     }
 }
 
