@@ -621,7 +621,9 @@ impl Pool {
     pub fn property(&self, name: &str) -> Option<String> {
         let info = property_info(name).ok()?;
         let config = self.config();
-        if let Some(value) = self.unwritten_failmode.lock().clone().filter(|_| name == "failmode") {
+        if name == "failmode"
+            && let Some(value) = self.unwritten_failmode.lock().clone()
+        {
             return Some(value);
         }
         if let Some(value) = config.properties.get(name) {
