@@ -308,10 +308,20 @@ def labels(t):
         if about in ("a newer format", "no JSON"):
             count += refuse(t, host, [taken])
         restore()
-    with open(label_of(b), "r+b") as file:
-        file.truncate(40)
+    spare = os.path.join(b, "tarn/spare-label")
+    for path in (label_of(b), spare):
+        os.truncate(path, 40)
     count += refuse(t, host, [Wrong("a damaged label", ["pool", "import", "-d", b], "b02", "damaged")])
-    restore()
+    # One good copy is enough, and of it the other is made anew.
+    with open(spare, "wb") as file:
+        file.write(good[b])
+    host.tarn(*everywhere)
+    said = host.tarn("check", "tank").stdout
+    t.check("no problems" in said, f"check says: {said}")
+    with open(label_of(b), "rb") as one, open(spare, "rb") as two:
+        t.check(one.read() == two.read(), "the label was not written anew")
+    host.tarn("pool", "export", "tank")
+    good = {path: open(label_of(path), "rb").read() for path in pool.vdevs}
 
     one = Wrong("a vdev missing", ["pool", "import", "-d", a, "tank"], "1 of 2", "name their buckets too")
     copy = world.path("buckets", "copy")
@@ -322,6 +332,30 @@ def labels(t):
     count += refuse(t, host, [wrong])
     shutil.rmtree(copy)
     host.tarn(*everywhere)
+    t.note(f"{count} lines")
+
+
+@test("a pool whose bucket is lost goes off this host's list by force, and comes back with the bucket", limit=120,
+      needs="pool")
+def lost(t):
+    host, world = t.world.host, t.world
+    pool = world.pool(buckets=2)
+    away = world.path("buckets", "away")
+    os.rename(pool.vdevs[1], away)
+    count = refuse(t, host, [
+        Wrong("a lost pool, destroyed", ["pool", "destroy", "-f", "tank"], "b02", "pool export -f tank"),
+        Wrong("a lost pool, exported", ["pool", "export", "tank"], "b02", ""),
+    ])
+    said = host.tarn("pool", "export", "-f", "tank").stderr
+    t.check("only taken off this host's list" in said, f"export -f says: {said}")
+    t.check("tank" not in host.tarn("pool", "list", "-H").stdout, "it is still listed")
+    other = world.path("buckets", "other")
+    os.mkdir(other)
+    host.tarn("pool", "create", "tank", other)
+    host.tarn("pool", "destroy", "tank")
+    os.rename(away, pool.vdevs[1])
+    host.tarn("pool", "import", *scan(pool), "tank")
+    t.check("no problems" in host.tarn("check", "tank").stdout, "it came back with problems")
     t.note(f"{count} lines")
 
 

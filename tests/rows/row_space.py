@@ -173,6 +173,10 @@ def full(t, kind):
     t.check(verify() is None, "an acknowledged file is not what was written")
     pool.remount_cold()
     t.check(verify() is None, "an acknowledged file is not what was written, after mounting again")
+    # What is there can be checked, though nothing more can be written.
+    said = pool.host.tarn("check", pool.name, check=False).stdout
+    findings = [line for line in said.splitlines() if line.startswith("  ") and "written last" not in line]
+    t.check(" inodes, " in said and not findings, f"check of a full pool says: {said[-500:]}")
     # Deleting works on a full pool, and what it frees can be written again.
     for path in list(acknowledged)[::2]:
         os.unlink(path)

@@ -165,7 +165,7 @@ impl Pool {
     async fn leave_out(&self, new: &[Arc<Vdev>]) {
         match self.settle_config().await {
             Ok(()) => {
-                let keys = [label::KEY.to_string()];
+                let keys = label::keys();
                 for (vdev, deleted) in
                     new.iter().zip(join_all(new.iter().map(|vdev| vdev.delete(&keys))).await)
                 {
@@ -204,7 +204,7 @@ impl Pool {
         self.gate.release().await?;
         try_join_all(vdevs.iter().map(|vdev| async move {
             let mut keys: Vec<String> = vdev.list("a/").await?.into_iter().map(|o| o.key).collect();
-            keys.push(label::KEY.to_string());
+            keys.extend(label::keys());
             vdev.delete(&keys).await?;
             vdev.sync().await
         }))
@@ -229,7 +229,7 @@ async fn clear(vdev: &Vdev) -> Result<()> {
 async fn make_empty(vdev: &Vdev) -> Result<()> {
     clear(vdev).await?;
     let mut old: Vec<String> = vdev.list(bucket::PREFIX).await?.into_iter().map(|o| o.key).collect();
-    old.push(label::KEY.to_string());
+    old.extend(label::keys());
     vdev.delete(&old).await
 }
 
@@ -261,7 +261,7 @@ async fn check_free(bucket: &Opened, force: bool) -> Result<()> {
     match bucket.label().await? {
         Found::None => {}
         Found::Label(label) if label.state == LabelState::Destroyed => {}
-        Found::Label(_) | Found::Unusable(_) if force => {}
+        Found::Label(_) | Found::Damaged(_) | Found::Unusable(_) if force => {}
         Found::Label(label) => {
             let state = match label.state {
                 LabelState::Exported => "exported",
@@ -272,7 +272,7 @@ async fn check_free(bucket: &Opened, force: bool) -> Result<()> {
                 label.pool.name
             )));
         }
-        Found::Unusable(problem) => {
+        Found::Damaged(problem) | Found::Unusable(problem) => {
             return Err(usage(format!("{problem}; use -f to take the bucket and lose what it holds")));
         }
     }
@@ -416,8 +416,8 @@ async fn create_on(spec: &CreateSpec, free: Vec<(VdevGuid, Opened)>) -> Result<A
 /// Takes away what a failed creation has written.
 async fn undo(pool: &Pool, vdevs: &[Arc<Vdev>]) {
     for vdev in vdevs {
-        let mut keys = vec![label::KEY.to_string()];
-        keys.extend(vdev.list(bucket::PREFIX).await.unwrap_or_default().into_iter().map(|o| o.key));
+        let epochs = vdev.list(bucket::PREFIX).await.unwrap_or_default();
+        let keys: Vec<String> = epochs.into_iter().map(|o| o.key).chain(label::keys()).collect();
         if let Err(error) = vdev.delete(&keys).await {
             tracing::warn!("{}: a label is left behind: {error}", vdev.url());
         }

@@ -19,6 +19,7 @@ use crate::{Error, Pool, Result, usage};
 use futures::StreamExt;
 use futures::future::join_all;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use tarn_base::point::{self, Point};
 use tarn_base::{Epoch, PoolGuid, VdevGuid};
@@ -113,12 +114,13 @@ impl Pool {
 /// The buckets to look into: those named, or what lies in a directory that is none itself.
 async fn spread(url: &str) -> Result<Vec<(String, bool)>> {
     let Location::Local(path) = Location::parse(url)? else { return Ok(vec![(url.to_string(), true)]) };
-    if path.join(label::KEY).exists() {
+    let labelled = |path: &Path| label::keys().iter().any(|key| path.join(key).exists());
+    if labelled(&path) {
         return Ok(vec![(url.to_string(), true)]);
     }
     let below = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.ok()?.path();
-        path.join(label::KEY).exists().then(|| (path.display().to_string(), false))
+        labelled(&path).then(|| (path.display().to_string(), false))
     };
     let entries = std::fs::read_dir(&path).map_err(|_| {
         usage(format!("{}: no directory that can be read: name a bucket of the pool", path.display()))
@@ -154,7 +156,7 @@ async fn search(urls: &[String]) -> Result<(BTreeMap<PoolGuid, Candidate>, Vec<S
     for (named, looked) in looked {
         let (label, opened) = match looked {
             Ok((Found::Label(label), opened)) if label.state != LabelState::Destroyed => (*label, opened),
-            Ok((Found::Unusable(problem), _)) => {
+            Ok((Found::Damaged(problem) | Found::Unusable(problem), _)) => {
                 problems.push(problem);
                 continue;
             }

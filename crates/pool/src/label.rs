@@ -4,10 +4,14 @@
 //! of them with a higher generation; the one with the highest (epoch, generation) counts. The epoch comes first
 //! because a holder that was taken over may still have a label write under way: whatever generation it carries,
 //! its epoch is lower.
+//!
+//! Each bucket has a second copy, [`SPARE`], written after the first, so that it is never newer. It is read where the
+//! first is gone or damaged, and nowhere else: no one object of a bucket is the only one of its kind. The next change
+//! puts the first right again.
 
 use crate::codec::{FrameError, frame, unframe};
 use crate::config::PoolConfig;
-use crate::vdev::get_whole;
+use crate::vdev::{Vdev, get_whole};
 use crate::{Error, Result};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -16,6 +20,8 @@ use tarn_bucket::Bucket;
 
 /// The label's object key.
 pub(crate) const KEY: &str = "tarn/label";
+/// The key of its second copy.
+pub(crate) const SPARE: &str = "tarn/spare-label";
 pub(crate) const MAGIC: &[u8; 8] = b"TARNLABL";
 /// The label format that this program writes, and the newest that it reads.
 pub const LABEL_VERSION: u16 = 1;
@@ -110,13 +116,53 @@ impl Label {
 pub(crate) enum Found {
     None,
     Label(Box<Label>),
+    /// What was a label, or something else; the text says so, in one line.
+    Damaged(String),
     /// Something that cannot be used; the text says why, in one line.
     Unusable(String),
 }
 
-/// Reads a bucket's label.
+/// The keys of both copies, in the order in which they are deleted: no copy is left behind alone.
+pub(crate) fn keys() -> [String; 2] {
+    [SPARE.to_string(), KEY.to_string()]
+}
+
+/// Writes a bucket's label: done when both copies are durable.
+pub(crate) async fn write(vdev: &Vdev, label: &Label) -> Result<()> {
+    let bytes = label.to_bytes()?;
+    for key in [KEY, SPARE] {
+        vdev.put_durable_hasty(key, vec![bytes.clone()]).await?;
+    }
+    Ok(())
+}
+
+/// Reads a bucket's label: its second copy where the first cannot be used.
 pub(crate) async fn read(bucket: &dyn Bucket) -> Result<Found> {
-    match get_whole(bucket, KEY).await {
+    let first = read_copy(bucket, KEY).await?;
+    // What can be read, but is of a newer Tarn, says what holds.
+    if !matches!(first, Found::None | Found::Damaged(_)) {
+        return Ok(first);
+    }
+    let spare = read_copy(bucket, SPARE).await?;
+    if let Found::Label(_) = spare {
+        tracing::warn!("{}: its label is gone or damaged: the second copy is taken", bucket.url());
+    }
+    Ok(if let Found::None = spare { first } else { spare })
+}
+
+/// Whether both copies of a bucket's label can be read and are as new as `config`.
+pub(crate) async fn is_whole(bucket: &dyn Bucket, config: &PoolConfig) -> Result<bool> {
+    for key in [KEY, SPARE] {
+        match read_copy(bucket, key).await? {
+            Found::Label(label) if label.rank() >= (config.epoch.0, config.generation) => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+async fn read_copy(bucket: &dyn Bucket, key: &str) -> Result<Found> {
+    match get_whole(bucket, key).await {
         Ok(bytes) => Ok(parse(bucket.url(), &bytes)),
         Err(tarn_bucket::Error::NotFound(_)) => Ok(Found::None),
         Err(error) => Err(error.into()),
@@ -131,7 +177,7 @@ pub(crate) fn parse(url: &str, bytes: &[u8]) -> Found {
                 "{url}: its label has format {version}, and this Tarn reads up to {LABEL_VERSION}: use a newer one"
             ));
         }
-        Err(FrameError::Damaged) => return Found::Unusable(format!("{url}: its label is damaged")),
+        Err(FrameError::Damaged) => return Found::Damaged(format!("{url}: its label is damaged")),
     };
     let problem = match serde_json::from_slice::<Label>(body) {
         Ok(label) => match label.pool.problem() {
@@ -152,6 +198,6 @@ mod tests {
         let Found::Unusable(text) = parse("/d1", &frame(MAGIC, 2, b"{}")) else { panic!() };
         assert!(text.contains("format 2") && !text.contains('\n'), "{text}");
         assert!(matches!(parse("/d1", &frame(MAGIC, 1, b"{}")), Found::Unusable(_)));
-        assert!(matches!(parse("/d1", b"junk"), Found::Unusable(_)));
+        assert!(matches!(parse("/d1", b"junk"), Found::Damaged(_)));
     }
 }

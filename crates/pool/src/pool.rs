@@ -221,8 +221,7 @@ impl Pool {
                 features: self.features.clone(),
                 written_ms: now_ms(),
             };
-            let written = vdev.put_durable_hasty(label::KEY, vec![label.to_bytes()?]).await;
-            written.inspect_err(|error| {
+            label::write(&vdev, &label).await.inspect_err(|error| {
                 tracing::warn!("{}: its label could not be written: {error}", vdev.url());
             })
         };
@@ -245,6 +244,32 @@ impl Pool {
             Some(error) if written < needed => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Reads both copies of every vdev's label and writes them anew where one is gone, damaged or old. Gives the names of
+    /// the vdevs whose labels were put right, and of those where they still are not.
+    pub async fn scrub_labels(&self) -> Result<(Vec<String>, Vec<String>)> {
+        let config = self.config();
+        let bad = self.wrong_labels(&self.vdevs(), &config).await?;
+        if bad.is_empty() {
+            return Ok(Default::default());
+        }
+        self.update_config(|_| Ok(())).await?;
+        let still = self.wrong_labels(&bad, &self.config()).await?;
+        let urls = |vdevs: &[Arc<Vdev>]| vdevs.iter().map(|vdev| vdev.url().to_string()).collect::<Vec<_>>();
+        let repaired: Vec<_> = bad.into_iter().filter(|b| !still.iter().any(|s| s.id == b.id)).collect();
+        Ok((urls(&repaired), urls(&still)))
+    }
+
+    async fn wrong_labels(&self, vdevs: &[Arc<Vdev>], config: &PoolConfig) -> Result<Vec<Arc<Vdev>>> {
+        let looked = join_all(vdevs.iter().map(|vdev| label::is_whole(&*vdev.bucket, config))).await;
+        let mut wrong = Vec::new();
+        for (vdev, whole) in vdevs.iter().zip(looked) {
+            if !whole? {
+                wrong.push(vdev.clone());
+            }
+        }
+        Ok(wrong)
     }
 
     /// What the administrator should know of the vdevs `of` (of all, if none is named): one line for each bucket that

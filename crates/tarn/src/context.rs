@@ -54,6 +54,11 @@ impl Context {
         }
     }
 
+    /// Whether a process of this host has `pool` open.
+    pub fn is_open(&self, pool: &str) -> Result<bool> {
+        Ok(matches!(self.block_on(control::find(&self.state, pool))?, Door::Daemon(_)))
+    }
+
     /// The pools that `names` name, or all that are imported here.
     pub fn pool_names(&self, names: &[String]) -> Result<Vec<String>> {
         if !names.is_empty() {

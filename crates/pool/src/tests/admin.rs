@@ -128,6 +128,9 @@ async fn a_bucket_in_a_pool_is_taken_only_by_force() {
     pool.export().await.unwrap();
     assert!(text(Pool::create(spec(&urls, 1)).await).contains("exported pool 'tank'"));
     raw(&urls[0]).delete(&["tarn/label".into()]).await.unwrap();
+    // One copy of two tells as much.
+    assert!(text(Pool::create(spec(&urls, 1)).await).contains("exported pool 'tank'"));
+    raw(&urls[0]).delete(&crate::label::keys()).await.unwrap();
     let one = &urls[..1];
     assert!(text(Pool::create(spec(one, 1)).await).contains("former pool"));
     let wish = crate::CreateSpec { force: true, ..spec(one, 1) };
@@ -172,7 +175,9 @@ async fn missing_doubled_and_newer_buckets_are_refused() {
     assert!(Pool::scan(&urls[..1]).await.unwrap().0[0].problem.is_some());
     // A bucket that was named is not missing: it is said what is wrong with it.
     let label = get(&urls[1], crate::label::KEY).await;
-    set(&urls[1], crate::label::KEY, b"no label".to_vec()).await;
+    for key in crate::label::keys() {
+        set(&urls[1], &key, b"no label".to_vec()).await;
+    }
     let refusal = text(Pool::import(&urls, None, options(1)).await);
     assert!(refusal.contains(&urls[1]) && refusal.contains("label is damaged"), "{refusal}");
     assert!(!refusal.contains("name their buckets"), "{refusal}");
@@ -198,6 +203,39 @@ async fn missing_doubled_and_newer_buckets_are_refused() {
     }
     let refusal = text(Pool::import(&urls, None, options(1)).await);
     assert!(refusal.contains("format 2"), "{refusal}");
+}
+
+#[tokio::test]
+async fn the_second_copy_of_a_label_serves_and_the_first_is_written_anew() {
+    for count in [1, 3] {
+        let urls = memory(count);
+        for wrong in [None, Some(b"no label".to_vec()), Some(Vec::new())] {
+            let pool = match Pool::import(&urls, None, options(1)).await {
+                Ok(pool) => pool,
+                Err(_) => create(&urls).await,
+            };
+            pool.set_property("comment", "mine").await.unwrap();
+            pool.export().await.unwrap();
+            for url in &urls {
+                match &wrong {
+                    Some(bytes) => set(url, crate::label::KEY, bytes.clone()).await,
+                    None => raw(url).delete(&[crate::label::KEY.into()]).await.unwrap(),
+                }
+            }
+            let pool = Pool::import(&urls, None, options(1)).await.unwrap();
+            assert_eq!(pool.property("comment").as_deref(), Some("mine"));
+            for url in &urls {
+                assert_eq!(get(url, crate::label::KEY).await, get(url, crate::label::SPARE).await);
+            }
+            // While the pool is in use a check finds either copy.
+            for key in crate::label::keys() {
+                assert_eq!(pool.scrub_labels().await.unwrap(), Default::default());
+                set(&urls[0], &key, b"no label".to_vec()).await;
+                assert_eq!(pool.scrub_labels().await.unwrap(), (vec![urls[0].clone()], vec![]));
+            }
+            pool.export().await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]
@@ -260,7 +298,7 @@ async fn a_bucket_that_is_added_by_force_loses_what_it_held() {
     let pool = create(&urls[..1]).await;
     assert!(text(pool.add_vdevs(&urls[1..], false).await).contains("active pool 'tank'"));
     pool.add_vdevs(&urls[1..], true).await.unwrap();
-    assert_eq!(objects(&urls[1]).await, ["tarn/label"]);
+    assert_eq!(objects(&urls[1]).await, ["tarn/label", "tarn/spare-label"]);
     // What is in the pool is not emptied, whatever force is used.
     for url in &urls {
         let again = pool.add_vdevs(std::slice::from_ref(url), true).await;

@@ -128,6 +128,12 @@ pub struct MountReport {
 /// What `tarn check` found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CheckReport {
+    /// Vdevs whose labels were wrong and were written anew; where the whole pool was checked.
+    #[serde(default)]
+    pub labels_repaired: Vec<String>,
+    /// Vdevs whose labels are wrong and could not be written.
+    #[serde(default)]
+    pub labels_wrong: Vec<String>,
     pub datasets: Vec<CheckedDataset>,
 }
 

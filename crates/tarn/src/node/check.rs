@@ -21,6 +21,10 @@ impl Node {
             None => self.rows(),
         };
         let mut report = CheckReport::default();
+        if name.is_none() {
+            let _admin = self.turn(sink).await?;
+            (report.labels_repaired, report.labels_wrong) = self.pool.scrub_labels().await?;
+        }
         for row in rows {
             // Only opening and closing keep others out: a check may be long.
             let dataset = {

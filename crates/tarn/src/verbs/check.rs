@@ -37,7 +37,8 @@ impl Args {
         else {
             bail!("the node of pool '{pool}' answered something else");
         };
-        let problems: usize = report.datasets.iter().map(|d| d.problems.len()).sum();
+        let in_datasets: usize = report.datasets.iter().map(|d| d.problems.len()).sum();
+        let problems = in_datasets + report.labels_wrong.len();
         if self.json {
             context.print(&format!("{:#}\n", serde_json::to_value(&report)?));
         } else {
@@ -48,7 +49,13 @@ impl Args {
 }
 
 fn text(report: &CheckReport, problems: usize) -> String {
-    let mut text: String = report.datasets.iter().map(dataset).collect();
+    let repaired = report.labels_repaired.iter().map(|vdev| format!("{vdev}: its label was written anew\n"));
+    let wrong = report.labels_wrong.iter().map(|vdev| {
+        format!(
+            "{vdev}: its label is wrong and cannot be written: see what keeps the bucket from taking it\n"
+        )
+    });
+    let mut text: String = repaired.chain(wrong).chain(report.datasets.iter().map(dataset)).collect();
     text += &match problems {
         0 => "no problems found\n".to_string(),
         1 => "1 problem found\n".to_string(),

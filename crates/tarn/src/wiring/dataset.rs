@@ -299,7 +299,9 @@ impl Dataset {
         sink: &dyn Sink,
     ) -> Result<CheckedDataset> {
         let Some(mdt) = self.mdt() else { bail!("'{}' is checked on the host that serves it", self.name) };
-        self.flush(sink).await?;
+        // What cannot be written is a finding; what is in the buckets can be looked at all the same.
+        let unwritten = self.flush(sink).await.err();
+        let unwritten = unwritten.map(|e| format!("what was written last is not in the buckets: {e:#}"));
         // First: what the walk below reads is then read from what is whole.
         let metadata = self.scrub_metadata(sink).await?;
         let what = format!("checking {}", self.name);
@@ -318,7 +320,7 @@ impl Dataset {
             records: found.records,
             segments: found.segments,
             bytes_verified: found.bytes_verified,
-            problems: metadata.bad.into_iter().chain(found.problems()).collect(),
+            problems: unwritten.into_iter().chain(metadata.bad).chain(found.problems()).collect(),
             repaired: metadata.repaired,
             freed: freed as u64,
         })
