@@ -20,12 +20,51 @@ const FIRST: usize = 512;
 const RECORD: u64 = 1 << 10;
 
 /// Buffers that wait for their next use, and the count of all.
+#[derive(Default)]
 pub(crate) struct FreeList {
     held: Mutex<Held>,
     /// Bytes of buffers in use, with all that their records cost.
     lent: AtomicU64,
+    /// Of them, those of patches.
+    patched: AtomicU64,
+    /// Bytes of the records that have patches.
+    unready: AtomicU64,
     /// Bytes that buffers may take, those that wait included.
     limit: u64,
+}
+
+/// What a patch takes of the bytes in use, and what its record has.
+pub(crate) struct Patched {
+    home: Arc<FreeList>,
+    bytes: u64,
+    len: u64,
+}
+
+impl Patched {
+    pub fn new(home: &Arc<FreeList>, len: u64) -> Patched {
+        home.unready.fetch_add(len, Ordering::AcqRel);
+        Patched { home: home.clone(), bytes: 0, len }
+    }
+
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn set(&mut self, bytes: u64) {
+        self.home.patched.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::AcqRel);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Patched {
+    fn drop(&mut self) {
+        self.home.patched.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.home.unready.fetch_sub(self.len, Ordering::AcqRel);
+    }
 }
 
 #[derive(Default)]
@@ -48,12 +87,22 @@ impl Held {
 impl FreeList {
     /// Buffers that take at most `limit` bytes as long as writers heed [`FreeList::lent`].
     pub fn new(limit: u64) -> FreeList {
-        FreeList { held: Mutex::default(), lent: AtomicU64::new(0), limit }
+        FreeList { limit, ..FreeList::default() }
     }
 
     /// Bytes in use by dirty records.
     pub fn lent(&self) -> u64 {
         self.lent.load(Ordering::Acquire)
+    }
+
+    /// Bytes in use by patches.
+    pub fn patched(&self) -> u64 {
+        self.patched.load(Ordering::Acquire)
+    }
+
+    /// Bytes of dirty records that cannot be flushed yet: they have patches.
+    pub fn unready(&self) -> u64 {
+        self.unready.load(Ordering::Acquire)
     }
 
     /// Bytes that wait for their next use.
@@ -114,6 +163,15 @@ impl RecordBuf {
 
     pub fn len(&self) -> usize {
         self.data.len()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn cost(&self) -> u64 {
+        RECORD + self.data.capacity() as u64
     }
 
     /// Makes room for `want` bytes: doubling, and at once the whole record when more than half of it is needed.

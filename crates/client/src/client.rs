@@ -5,6 +5,7 @@ use crate::buffer::FreeList;
 use crate::flush::Flush;
 use crate::inode::Inode;
 use crate::open::Handles;
+use crate::patch::Patches;
 use crate::records::{PoolRecords, Records, fs_error};
 use crate::scattered::Scattered;
 use crate::siblings::Siblings;
@@ -61,6 +62,9 @@ impl ClientOptions {
     }
 }
 
+/// So many records may be made whole without room among the dirty bytes.
+const FEW: usize = 64;
+
 /// Files whose data version is remembered after they were closed, for the kernel's page cache.
 const VERSIONS: usize = 1 << 16;
 
@@ -72,6 +76,7 @@ pub struct Client {
     pub(crate) table: Arc<Table>,
     pub(crate) handles: Handles,
     pub(crate) flush: Flush,
+    pub(crate) patches: Patches,
     pub(crate) space: SpaceCheck,
     pub(crate) stats: Counters,
     pub(crate) free: Arc<FreeList>,
@@ -107,6 +112,7 @@ impl Client {
             table: Table::new(),
             handles: Handles::default(),
             flush: Flush::default(),
+            patches: Patches::default(),
             space: SpaceCheck::default(),
             stats: Counters::default(),
             free: Arc::new(FreeList::new(options.dirty_max)),
@@ -148,6 +154,10 @@ impl Client {
 
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.stats.dirty_bytes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn more_dirty(&self, bytes: u64) {
+        self.stats.dirty_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
     pub(crate) fn less_dirty(&self, bytes: u64) {
@@ -240,17 +250,35 @@ impl Client {
         Ok(pinned)
     }
 
-    /// Waits until nobody writes or flushes the file, and keeps it so.
-    pub(crate) async fn exclusive(self: &Arc<Self>, inode: &Arc<Inode>) -> Exclusive {
+    /// Waits until nobody writes or flushes the file, and keeps it so. No record in front of `whole` has a patch then.
+    pub(crate) async fn exclusive(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        whole: u64,
+    ) -> Result<Exclusive, FsError> {
+        let settled = self.settle(inode, 0..whole, true).await;
         let guard = inode.order.clone().write_owned().await;
-        Exclusive { guard: Some(guard), inode: inode.clone(), client: self.clone() }
+        let exclusive = Exclusive { guard: Some(guard), inode: inode.clone(), client: self.clone() };
+        // A few that are left, or came meanwhile, take no memory worth waiting for.
+        if inode.state.lock().patches.range(..whole).count() > FEW {
+            settled?;
+        }
+        self.settle(inode, 0..whole, false).await?;
+        Ok(exclusive)
     }
 
     /// The committed content of a record; `None` for a hole. The caller knows whether it still stands.
     pub(crate) async fn load_record(&self, ino: Ino, record: u64) -> Result<Option<Bytes>, FsError> {
+        self.read_committed(ino, record).await.map_err(|unread| match unread {
+            Unread::Lost(error) | Unread::Failed(error) => error,
+        })
+    }
+
+    /// As [`Client::load_record`], telling what is lost from what cannot be read now.
+    pub(crate) async fn read_committed(&self, ino: Ino, record: u64) -> Result<Option<Bytes>, Unread> {
         let mut before = None;
         loop {
-            let map = self.mds.map(ino, record, 1).wait().await?;
+            let map = self.mds.map(ino, record, 1).wait().await.map_err(Unread::Failed)?;
             let Some(ptr) = map.ptrs.first().copied().flatten() else { return Ok(None) };
             if let Some(content) = self.records.cached(&ptr) {
                 return Ok(Some(content));
@@ -260,12 +288,21 @@ impl Client {
                 // Freed under our hands: the map says where it is now.
                 Err(Error::Missing(_)) if before != Some(ptr) => before = Some(ptr),
                 Err(e) => {
+                    let lost = matches!(e, Error::Damaged(_) | Error::Missing(_));
                     self.note_lost(ino, [(record, ptr)].into_iter(), &e).await;
-                    return Err(self.pool_error(e));
+                    let error = self.pool_error(e);
+                    return Err(if lost { Unread::Lost(error) } else { Unread::Failed(error) });
                 }
             }
         }
     }
+}
+
+/// Why a record's committed content was not read.
+pub(crate) enum Unread {
+    /// It is damaged or missing, for good.
+    Lost(FsError),
+    Failed(FsError),
 }
 
 impl Drop for Client {

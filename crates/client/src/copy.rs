@@ -108,8 +108,8 @@ impl Client {
         // Most of what is dirty goes before the files are held.
         self.flush_inode(from).await?;
         let (low, high) = if from.ino < to.ino { (from, to) } else { (to, from) };
-        let _low = self.exclusive(low).await;
-        let _high = if from.ino == to.ino { None } else { Some(self.exclusive(high).await) };
+        let _low = self.exclusive(low, u64::MAX).await?;
+        let _high = if from.ino == to.ino { None } else { Some(self.exclusive(high, u64::MAX).await?) };
         let count = range.len / record_size;
         let (source, target) = (range.from / record_size, range.to / record_size);
         if from.state.lock().size < range.from + range.len {

@@ -22,6 +22,7 @@
 
 use crate::buffer::SharedBuf;
 use crate::open::Readers;
+use crate::patch::Patch;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +60,8 @@ pub(crate) struct State {
     pub seen_mtime: Timespec,
     pub seq: u64,
     pub dirty: BTreeMap<u64, Dirty>,
+    /// Records that were written in part and whose committed content is still to come.
+    pub patches: BTreeMap<u64, Patch>,
     /// Dirty records that are not in flight.
     pub idle: BTreeSet<u64>,
     /// Idle records that were written to their end: nobody is expected to touch them soon.
@@ -74,6 +77,8 @@ pub(crate) struct State {
     /// Flights that failed so far.
     pub failures: u64,
     pub error: Option<FsError>,
+    /// Why written data was given up; for the first who asks.
+    pub lost: Option<FsError>,
     /// Commits under way that carry a modification time.
     pub committing: u32,
     /// Committed records being fetched for a partial write: a ticket each. A record that changes meanwhile
@@ -153,6 +158,7 @@ impl Inode {
                 seen_mtime: Timespec::default(),
                 seq: 0,
                 dirty: BTreeMap::new(),
+                patches: BTreeMap::new(),
                 idle: BTreeSet::new(),
                 finished: BTreeSet::new(),
                 rewritten: BTreeSet::new(),
@@ -161,6 +167,7 @@ impl Inode {
                 flights: BTreeSet::new(),
                 failures: 0,
                 error: None,
+                lost: None,
                 committing: 0,
                 loading: Vec::new(),
                 opens: 0,
@@ -207,7 +214,12 @@ impl Inode {
 impl State {
     /// Everything that anybody was told is committed.
     pub fn is_clean(&self) -> bool {
-        self.dirty.is_empty() && self.size == self.committed_size && self.mtime.is_none()
+        self.has_no_data() && self.size == self.committed_size && self.mtime.is_none()
+    }
+
+    /// No content waits to be committed.
+    pub fn has_no_data(&self) -> bool {
+        self.dirty.is_empty() && self.patches.is_empty()
     }
 
     pub fn is_regular(&self) -> bool {
@@ -221,7 +233,7 @@ impl State {
 
     /// Whether any change up to `seq` is in no commit yet.
     pub fn dirty_since(&self, seq: u64) -> bool {
-        self.dirty.values().any(|d| d.since <= seq)
+        self.dirty.values().any(|d| d.since <= seq) || self.patches.values().any(|p| p.since <= seq)
     }
 
     /// The newest content of a record, if it is not committed.
@@ -257,7 +269,7 @@ impl State {
         self.loading.retain(|(record, _)| !records(*record));
     }
 
-    /// Drops dirty records from `first` to before `end`; gives the bytes that are dirty no more.
+    /// Drops dirty records and patches from `first` to before `end`; gives the bytes that are dirty no more.
     pub fn drop_dirty(&mut self, first: u64, end: u64) -> u64 {
         let mut rest = self.dirty.split_off(&first);
         let mut kept = rest.split_off(&end);
@@ -267,7 +279,10 @@ impl State {
         self.rewritten.retain(|r| *r < first || *r >= end);
         self.returned.retain(|r| *r < first || *r >= end);
         self.revoke_loads(|r| r >= first && r < end);
-        let dropped: u64 = rest.values().map(|d| d.buf.len() as u64).sum();
+        let mut patches = self.patches.split_off(&first);
+        self.patches.append(&mut patches.split_off(&end));
+        let dropped: u64 = rest.values().map(|d| d.buf.len() as u64).sum::<u64>()
+            + patches.values().map(Patch::len).sum::<u64>();
         self.dirty_bytes -= dropped;
         dropped
     }

@@ -7,7 +7,8 @@
 //! Where what is:
 //! - `client`: the [`Client`] itself, its options, and what all operations share.
 //! - `attrs`, `names`, `open`: attributes, the namespace, handles.
-//! - `read`, `zfetch`, `distance`: reading and prefetch. `write`: writing, appending, back-pressure.
+//! - `read`, `zfetch`, `distance`: reading and prefetch. `write`: writing, appending, back-pressure. `patch`: what is
+//!   written into records that are not in memory.
 //! - `shape`: what changes a file's shape: truncation, punching, allocation. `copy`: sharing records.
 //! - `flush`: from dirty records to segments to commits. `sync`: fsync, syncfs, shutdown.
 //! - `remote`: a client whose server is elsewhere. `timed`: what takes the time of its calls.
@@ -24,6 +25,7 @@ mod inode;
 mod locks;
 mod names;
 mod open;
+mod patch;
 mod read;
 mod records;
 mod remote;

@@ -250,7 +250,10 @@ impl Client {
 impl OpenFile {
     /// The inode's write error, once for each handle, while what it concerns is still dirty.
     pub fn unseen_error(&self) -> Result<(), FsError> {
-        let state = self.inode.state.lock();
+        let mut state = self.inode.state.lock();
+        if let Some(lost) = state.lost.take() {
+            return Err(lost);
+        }
         match &state.error {
             Some(error) if self.failures_seen.swap(state.failures, Ordering::AcqRel) < state.failures => {
                 Err(error.clone())

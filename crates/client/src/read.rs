@@ -82,6 +82,8 @@ struct Span {
     first: u64,
     /// For each record its dirty content.
     dirty: Vec<Option<Bytes>>,
+    /// Records of it have patches: they must be made whole before.
+    patched: bool,
 }
 
 impl Span {
@@ -95,7 +97,8 @@ impl Span {
         let record_size = state.record_size;
         let (first, last) = (offset / record_size, (end - 1) / record_size);
         let dirty = (first..=last).map(|r| state.dirty_content(r)).collect();
-        Some(Span { offset, end, record_size, first, dirty })
+        let patched = state.patches.range(first..=last).next().is_some();
+        Some(Span { offset, end, record_size, first, dirty, patched })
     }
 
     /// Records to look up in the map: from the first to the last that is not dirty.
@@ -212,6 +215,9 @@ impl Client {
 
     /// The span from memory, if all of it is there.
     fn read_ready(&self, inode: &Inode, span: &Span) -> Option<ReadBuf> {
+        if span.patched {
+            return None;
+        }
         let Some((first, count)) = span.unknown() else {
             return Some(span.assemble(span.dirty.iter().cloned()));
         };
@@ -231,8 +237,8 @@ impl Client {
 
     /// As [`Client::read`], waiting for what memory lacks.
     pub(crate) async fn read_waiting(
-        &self,
-        inode: &Inode,
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
         offset: u64,
         len: u64,
         caching: Caching,
@@ -240,6 +246,10 @@ impl Client {
         let mut missed: Option<Vec<BlockPtr>> = None;
         loop {
             let Some(span) = Span::take(inode, offset, len) else { return Ok(ReadBuf::default()) };
+            if span.patched {
+                self.settle(inode, span.first..span.first + span.dirty.len() as u64, false).await?;
+                continue;
+            }
             let Some((first, count)) = span.unknown() else {
                 return Ok(span.assemble(span.dirty.iter().cloned()));
             };

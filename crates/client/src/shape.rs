@@ -52,7 +52,9 @@ impl Client {
             FileKind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::invalid("only a regular file has a size to set")),
         }
-        let _exclusive = self.exclusive(&inode).await;
+        // What lies behind the new end need not be read for it to go.
+        let whole = new.div_ceil(inode.state.lock().record_size);
+        let _exclusive = self.exclusive(&inode, whole).await?;
         let (old, committed) = {
             let state = inode.state.lock();
             (state.size, state.committed_size)
@@ -254,7 +256,7 @@ impl Client {
         if inode.state.lock().size >= end {
             return Ok(());
         }
-        let _exclusive = self.exclusive(inode).await;
+        let _exclusive = self.exclusive(inode, u64::MAX).await?;
         let lazily = {
             let mut state = inode.state.lock();
             let lazily = !state.dirty.is_empty();
@@ -281,7 +283,7 @@ impl Client {
 
     /// Makes `offset..end` read as zeros, as far as the file goes: holes where whole records are covered.
     async fn zero(self: &Arc<Self>, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(), FsError> {
-        let _exclusive = self.exclusive(inode).await;
+        let _exclusive = self.exclusive(inode, u64::MAX).await?;
         let (size, record_size) = {
             let state = inode.state.lock();
             (state.size, state.record_size)
@@ -350,7 +352,7 @@ impl Client {
     pub(crate) async fn commit_rest(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<(), FsError> {
         let size = {
             let state = inode.state.lock();
-            if !state.dirty.is_empty() || state.is_clean() {
+            if !state.has_no_data() || state.is_clean() {
                 return Ok(());
             }
             state.size
@@ -404,9 +406,11 @@ impl Client {
     async fn seek_data(&self, inode: &Arc<Inode>, offset: u64) -> Result<u64, FsError> {
         let (size, dirty) = {
             let state = inode.state.lock();
-            let rs = state.record_size;
-            let first = state.dirty.range(offset / rs..).next().map(|(r, _)| (r * rs).max(offset));
-            (state.size, first)
+            let first = offset / state.record_size;
+            let dirty = state.dirty.range(first..).next().map(|(record, _)| *record);
+            let patched = state.patches.range(first..).next().map(|(record, _)| *record);
+            let first = [dirty, patched].into_iter().flatten().min();
+            (state.size, first.map(|record| (record * state.record_size).max(offset)))
         };
         if offset >= size {
             return Err(FsError::NoData);
@@ -426,7 +430,8 @@ impl Client {
             let (size, dirty_until) = {
                 let state = inode.state.lock();
                 let record = at / state.record_size;
-                (state.size, state.dirty.contains_key(&record).then(|| (record + 1) * state.record_size))
+                let dirty = state.dirty.contains_key(&record) || state.patches.contains_key(&record);
+                (state.size, dirty.then(|| (record + 1) * state.record_size))
             };
             if offset >= size {
                 return Err(FsError::NoData);

@@ -23,12 +23,17 @@ impl Client {
             return Answer::err(e);
         }
         let Some(pinned) = self.table.pin_known(ino) else { return self.mds.sync() };
+        if let Some(lost) = pinned.state.lock().lost.take() {
+            return Answer::err(lost);
+        }
         if pinned.is_clean() {
             return self.mds.sync();
         }
         let client = self.clone();
         self.answer(async move {
-            client.flush_inode(&pinned).await?;
+            // Who is told now need not be told once more.
+            let told = |_: &FsError| drop(pinned.state.lock().lost.take());
+            client.flush_inode(&pinned).await.inspect_err(told)?;
             point::pass(Point::FsyncCommitted);
             client.mds.sync().wait().await?;
             point::pass(Point::FsyncDurable);
@@ -85,6 +90,7 @@ impl Client {
             }
             (state.seq, state.size, state.failures)
         };
+        self.settle(inode, 0..u64::MAX, true).await?;
         loop {
             let changed = inode.changed.notified();
             tokio::pin!(changed);
@@ -113,7 +119,7 @@ impl Client {
         let rest = {
             let state = inode.state.lock();
             let size = size.min(state.size);
-            let alone = state.dirty.is_empty() && state.mtime.is_some();
+            let alone = state.has_no_data() && state.mtime.is_some();
             if size > state.committed_size || alone { Some(size) } else { None }
         };
         match rest {

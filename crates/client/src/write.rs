@@ -1,7 +1,8 @@
 //! Writing: one copy into record buffers, and back-pressure.
 //!
 //! A write is ready at once unless it must wait for one of three things: room among the dirty bytes, a change of
-//! the file's shape under way, or the committed content of a record that it covers only in part. It is applied
+//! the file's shape under way, or the committed content of a record that it covers only in part, where that cannot be
+//! left for later (see [`crate::patch`]). It is applied
 //! under one hold of the inode's lock, so it is atomic against other writes, and an append finds the end where
 //! nobody else can put anything in between.
 
@@ -38,8 +39,8 @@ enum Step {
     Room,
     /// The file's shape is being changed.
     Blocked,
-    /// These records' committed contents are needed.
-    Load(Vec<(u64, u64)>),
+    /// The committed contents of the records in `loads` are needed.
+    Load,
 }
 
 /// Committed contents that a write needs, with the tickets that say whether they still stand.
@@ -50,8 +51,19 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    fn new(inode: &Arc<Inode>) -> Loads {
+    pub fn new(inode: &Arc<Inode>) -> Loads {
         Loads { inode: inode.clone(), tickets: Vec::new(), contents: Vec::new() }
+    }
+
+    /// Begins anew, with these records.
+    pub fn begin(&mut self, state: &mut State, records: impl IntoIterator<Item = u64>) {
+        self.clear(state);
+        self.tickets = records.into_iter().map(|record| (record, state.begin_load(record))).collect();
+    }
+
+    /// Whether what was committed of the record when its ticket was taken still is.
+    pub fn stands(&self, state: &State, record: u64) -> bool {
+        self.tickets.iter().any(|ticket| ticket.0 == record && state.loading.contains(ticket))
     }
 
     /// Gives the tickets back; what they brought counts no more.
@@ -63,9 +75,8 @@ impl Loads {
     }
 
     fn content(&self, state: &State, record: u64) -> Option<&Bytes> {
-        let ticket = self.tickets.iter().find(|(r, _)| *r == record)?;
         let (_, content) = self.contents.iter().find(|(r, _)| *r == record)?;
-        state.loading.contains(ticket).then_some(content)
+        self.stands(state, record).then_some(content)
     }
 }
 
@@ -79,7 +90,7 @@ impl Drop for Loads {
 }
 
 /// A claim on room among the dirty bytes, until the bytes are dirty.
-struct Room<'a> {
+pub(crate) struct Room<'a> {
     client: &'a Client,
     bytes: u64,
 }
@@ -95,10 +106,10 @@ impl Drop for Room<'_> {
 #[derive(Default)]
 pub(crate) struct Fresh {
     waiting: Vec<u64>,
+    /// Records that have a patch now.
+    pub patched: Vec<u64>,
     /// Some were written to their end.
-    finished: bool,
-    /// Bytes that became dirty.
-    bytes: u64,
+    pub finished: bool,
 }
 
 impl Client {
@@ -148,21 +159,11 @@ impl Client {
         target: Target,
         data: &[u8],
     ) -> Option<Result<usize, FsError>> {
-        let mut loads = Loads::new(inode);
-        for _ in 0..2 {
-            match self.try_write(inode, target, data, &mut loads) {
-                Ok(Step::Done(n)) => return Some(Ok(n)),
-                Ok(Step::Load(wanted)) => {
-                    loads.tickets = wanted;
-                    for (record, _) in &loads.tickets {
-                        loads.contents.push((*record, self.record_ready(inode.ino, *record)?));
-                    }
-                }
-                Ok(Step::Room | Step::Blocked) => return None,
-                Err(e) => return Some(Err(e)),
-            }
+        match self.attempt(inode, target, data, &mut Loads::new(inode)) {
+            Ok(Step::Done(n)) => Some(Ok(n)),
+            Ok(Step::Room | Step::Blocked | Step::Load) => None,
+            Err(e) => Some(Err(e)),
         }
-        None
     }
 
     /// As [`Client::write`] below handles, waiting for whatever is needed.
@@ -175,12 +176,11 @@ impl Client {
         let mut loads = Loads::new(inode);
         loop {
             self.check_fenced()?;
-            match self.try_write(inode, target, data, &mut loads)? {
+            match self.attempt(inode, target, data, &mut loads)? {
                 Step::Done(n) => return Ok(n),
                 Step::Room => self.wait_room(data.len() as u64).await?,
                 Step::Blocked => drop(inode.order.read().await),
-                Step::Load(wanted) => {
-                    loads.tickets = wanted;
+                Step::Load => {
                     for at in 0..loads.tickets.len() {
                         let record = loads.tickets[at].0;
                         let content = self.load_record(inode.ino, record).await?;
@@ -191,12 +191,33 @@ impl Client {
         }
     }
 
+    /// Writes, with what memory has of the records that are needed; what it lacks is left for later where that can be.
+    fn attempt(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        target: Target,
+        data: &[u8],
+        loads: &mut Loads,
+    ) -> Result<Step, FsError> {
+        let step = self.try_write(inode, target, data, loads, false)?;
+        let Step::Load = step else { return Ok(step) };
+        for at in 0..loads.tickets.len() {
+            let record = loads.tickets[at].0;
+            match self.record_ready(inode.ino, record) {
+                Some(content) => loads.contents.push((record, content)),
+                None => break,
+            }
+        }
+        self.try_write(inode, target, data, loads, true)
+    }
+
     fn try_write(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
         target: Target,
         data: &[u8],
         loads: &mut Loads,
+        later: bool,
     ) -> Result<Step, FsError> {
         let Some(_room) = self.claim_room(data.len() as u64) else { return Ok(Step::Room) };
         let Ok(_order) = inode.order.try_read() else { return Ok(Step::Blocked) };
@@ -211,11 +232,16 @@ impl Client {
                 return Err(FsError::FileTooLarge);
             }
             let needed = needed_records(&state, offset, data.len() as u64);
-            if needed.iter().any(|r| loads.content(&state, *r).is_none()) {
-                loads.clear(&mut state);
-                return Ok(Step::Load(needed.into_iter().map(|r| (r, state.begin_load(r))).collect()));
+            let lacking: Vec<u64> =
+                needed.iter().copied().filter(|r| loads.content(&state, *r).is_none()).collect();
+            if !lacking.is_empty() {
+                let later = later || lacking.iter().all(|r| state.patches.contains_key(r));
+                if !(later && self.may_patch(&state, offset + data.len() as u64)) {
+                    loads.begin(&mut state, needed);
+                    return Ok(Step::Load);
+                }
             }
-            let fresh = self.apply(&mut state, offset, data, loads);
+            let fresh = self.apply(&mut state, offset, data, loads, &lacking);
             state.size = state.size.max(offset + data.len() as u64);
             state.mtime = Some(now);
             state.writer = job::current();
@@ -228,8 +254,8 @@ impl Client {
         Ok(Step::Done(data.len()))
     }
 
-    /// Copies `data` into the records' buffers.
-    fn apply(&self, state: &mut State, offset: u64, data: &[u8], loads: &Loads) -> Fresh {
+    /// Copies `data` into the records' buffers, or into patches of those that are `lacking`.
+    fn apply(&self, state: &mut State, offset: u64, data: &[u8], loads: &Loads, lacking: &[u64]) -> Fresh {
         let seq = state.next_seq();
         let record_size = state.record_size as usize;
         let mut fresh = Fresh::default();
@@ -239,21 +265,34 @@ impl Client {
             let record = at / record_size as u64;
             let inside = (at % record_size as u64) as usize;
             let len = rest.len().min(record_size - inside);
+            let (part, more) = rest.split_at(len);
+            rest = more;
+            at += len as u64;
+            if lacking.contains(&record) {
+                self.patch(state, record, seq, inside, part, &mut fresh);
+                continue;
+            }
             let loaded = loads.content(state, record).cloned();
+            if let Some(content) = &loaded {
+                self.complete(state, record, content.clone(), &mut fresh);
+            }
+            // It is covered.
+            let patch = self.take_patch(state, record);
             let finished = self.change_record(state, record, seq, &mut fresh, loaded, |buf| {
                 if inside == 0 && len >= buf.len() {
                     // Nothing of the old content stays: no need to copy it, should somebody still read it.
                     *buf = SharedBuf::new(RecordBuf::new(&self.free));
                 }
-                buf.make_mut(record_size).write(inside, &rest[..len], record_size);
+                buf.make_mut(record_size).write(inside, part, record_size);
                 inside + len == record_size
             });
+            if let (Some(patch), Some(dirty)) = (patch, state.dirty.get_mut(&record)) {
+                dirty.since = dirty.since.min(patch.since);
+            }
             if finished {
                 state.note_finished(record);
                 fresh.finished = true;
             }
-            rest = &rest[len..];
-            at += len as u64;
         }
         fresh
     }
@@ -282,8 +321,7 @@ impl Client {
         if after >= before {
             let more = (after - before) as u64;
             state.dirty_bytes += more;
-            fresh.bytes += more;
-            self.stats.dirty_bytes.fetch_add(more, Ordering::AcqRel);
+            self.more_dirty(more);
         } else {
             let less = (before - after) as u64;
             state.dirty_bytes -= less;
@@ -299,6 +337,9 @@ impl Client {
     pub(crate) fn queue_fresh(&self, inode: &Arc<Inode>, fresh: Fresh) {
         for record in fresh.waiting {
             self.queue_waiting(inode, record);
+        }
+        if !fresh.patched.is_empty() {
+            self.queue_patched(inode, fresh.patched);
         }
         if fresh.finished {
             self.queue_full(inode);
@@ -321,9 +362,21 @@ impl Client {
         if self.has_room(reserved, len) { Some(room) } else { None }
     }
 
-    /// Whether `len` bytes more may become dirty, beside those that others have `reserved` room for.
+    /// Whether `len` bytes more may become dirty, beside those that others have `reserved` room for. Where nothing can be
+    /// flushed, nothing will make room.
     fn has_room(&self, reserved: u64, len: u64) -> bool {
-        self.dirty_bytes() + reserved == 0 || self.free.lent() + reserved + len <= self.options.dirty_max
+        let flushable = self.dirty_bytes().saturating_sub(self.free.unready());
+        flushable + reserved == 0 || self.free.lent() + reserved + len <= self.options.dirty_max
+    }
+
+    /// A claim on room for `len` bytes, when there is some.
+    pub(crate) async fn room_for(&self, len: u64) -> Result<Room<'_>, FsError> {
+        loop {
+            if let Some(room) = self.claim_room(len) {
+                return Ok(room);
+            }
+            self.wait_room(len).await?;
+        }
     }
 
     async fn wait_room(&self, len: u64) -> Result<(), FsError> {

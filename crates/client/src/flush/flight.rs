@@ -335,6 +335,7 @@ fn prepare(file: &FlightFile, ptrs: &[BlockPtr], id: u64) -> (FileCommit, Told) 
     // When nothing else of the file is dirty its visible size is right too, unless it lost its data on the way.
     let gone = state.unlinked && state.opens == 0;
     let all = !gone
+        && state.patches.is_empty()
         && state.dirty.len() <= file.records.len()
         && state.dirty.values().all(|d| d.flight.is_some_and(|f| f.id == id && f.next_since.is_none()));
     let size = if all { state.size } else { end };

@@ -337,7 +337,7 @@ async fn run(client: Weak<Client>, kick: Arc<Notify>) {
         if strong.flush.stopped.load(Ordering::Acquire) {
             return;
         }
-        let rest = strong.flush_round();
+        let rest = strong.flush_round().min(strong.patch_round(IDLE));
         drop(strong);
         let _ = tokio::time::timeout(rest, kick.notified()).await;
     }

@@ -6,6 +6,7 @@ mod crash;
 mod faults;
 mod mds;
 mod model;
+mod patches;
 mod pool;
 mod random;
 mod store;

@@ -42,6 +42,13 @@ impl Default for Behaviour {
     }
 }
 
+/// Why nothing can be read.
+#[derive(Clone, Copy, Debug)]
+pub enum Refusal {
+    Away,
+    Lost,
+}
+
 type Place = (SegmentId, u32);
 
 #[derive(Default)]
@@ -57,6 +64,7 @@ pub struct Store {
     pub behaviour: Mutex<Behaviour>,
     /// Writes that begin with this record take so long, and fail or not.
     pub scripts: Mutex<BTreeMap<u64, (Duration, bool)>>,
+    pub refusal: Mutex<Option<Refusal>>,
     inner: Mutex<Inner>,
     rng: Mutex<SmallRng>,
     pub gets: AtomicU64,
@@ -71,6 +79,7 @@ impl Store {
         Arc::new(Store {
             behaviour: Mutex::new(behaviour),
             scripts: Mutex::default(),
+            refusal: Mutex::default(),
             inner: Mutex::default(),
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
             gets: AtomicU64::new(0),
@@ -134,7 +143,8 @@ impl Store {
         let mut offset = 0;
         for (_, content) in records {
             let len = content.len() as u32;
-            inner.records.insert((id, offset), content.clone());
+            // A copy: the client's buffer is free when it has landed.
+            inner.records.insert((id, offset), Bytes::copy_from_slice(content));
             inner.stored += u64::from(len);
             ptrs.push(BlockPtr {
                 segment: id,
@@ -224,6 +234,13 @@ impl Records for Store {
             self.gets.fetch_add(1, Ordering::Relaxed);
             let range = self.behaviour.lock().read_us;
             tokio::time::sleep(self.pause(range)).await;
+            match *self.refusal.lock() {
+                Some(Refusal::Away) => {
+                    return Err(Error::Usage("away on purpose".into()));
+                }
+                Some(Refusal::Lost) => return Err(Error::Damaged("lost on purpose".into())),
+                None => {}
+            }
             let mut contents = Vec::new();
             for ptr in &ptrs {
                 let place = (ptr.segment, ptr.offset);
