@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from harness import REPO, Skipped, test
-from hosts import refused
+from hosts import refused, scan
 from world import TARN, mounts_below, sweep, wait_until
 
 
@@ -43,6 +43,25 @@ def listings(t):
     t.check(all(word in status for word in ("pool: tank", "state: ONLINE", *pool.vdevs)), "status")
     json.loads(out("pool", "status", "--json"))
     t.check(len(out("pool", "iostat", "-v", "-H", "tank").splitlines()) == 4, "iostat -v: the pool and 3 vdevs")
+    lines = [line.split("\t") for line in out("pool", "status", "-H", "-p", "-o", "pool,vdev,state,read,cksum").splitlines()]
+    t.check(lines == [["tank", vdev, "ONLINE", "0", "0"] for vdev in pool.vdevs], f"status -H -o: {lines}")
+    t.check(out("pool", "status", "-o", "vdev,problem").split()[:2] == ["VDEV", "PROBLEM"], "status -o has a header")
+    t.check(json.loads(out("pool", "status", "--json", "-o", "kind")) == [{"kind": "bucket"}] * 3, "status --json -o")
+    lines = [line.split("\t") for line in out("pool", "history", "-H", "-p", "-l").splitlines()]
+    t.check(lines[0][0] == "tank" and lines[0][1].isdigit() and "pool create" in lines[0][2], f"history -H: {lines}")
+    t.check({len(line) for line in lines} == {5}, f"history -H -l: {lines}")
+    t.check("pool" in json.loads(out("pool", "history", "--json"))[0], "history --json")
+    lines = out("pool", "iostat", "-v", "-H", "-p", "-o", "name,put_requests,read_p99", "tank").splitlines()
+    t.check(len(lines) == 4 and all(len(line.split("\t")) == 3 for line in lines), f"iostat -H -o: {lines}")
+    lines = out("bucket", "check", "-H", "-p", "-o", "what,verdict,speed", pool.vdevs[0]).splitlines()
+    lines = {line.split("\t")[0]: line.split("\t")[1:] for line in lines}
+    t.check(lines["put"] == ["ok", "-"] and lines["get speed"][1].isdigit(), f"bucket check -H -o: {lines}")
+    refused(t, tarn("pool", "status", "-o", "nope", check=False), "'nope'", "cksum")
+    out("pool", "export", "tank")
+    found = [line.split("\t") for line in out("pool", "import", *scan(pool), "-H", "-o", "name,guid,state,vdevs").splitlines()]
+    t.check(found[0][0] == "tank" and found[0][2:] == ["ONLINE", "3"], f"import -H: {found}")
+    t.check(json.loads(out("pool", "import", *scan(pool), "--json", "-o", "guid")) == [{"guid": found[0][1]}], "import -o guid")
+    out("pool", "import", *scan(pool), found[0][1])
     out("fs", "destroy", "-r", "tank/c")
     t.check(out("fs", "list", "-H", "-o", "name").split() == ["tank"], "after destroy -r")
     out("pool", "destroy", "tank")

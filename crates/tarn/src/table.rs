@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     Text(String),
+    /// The name of what belongs to the line above it.
+    Below(String),
     /// A number of bytes.
     Bytes(u64),
     /// A number of things, or things a second.
@@ -43,6 +45,7 @@ impl Cell {
     pub fn show(&self, exact: bool) -> String {
         match self {
             Cell::Text(text) => text.clone(),
+            Cell::Below(text) => format!("  {text}"),
             Cell::Bytes(n) | Cell::Count(n) | Cell::Nanos(n) if exact => n.to_string(),
             Cell::Percent(n) if exact => n.to_string(),
             Cell::Money(n) if exact => format!("{}.{:09}", n / 1_000_000_000, n % 1_000_000_000),
@@ -60,7 +63,7 @@ impl Cell {
 
     fn json(&self) -> Value {
         match self {
-            Cell::Text(text) => json!(text),
+            Cell::Text(text) | Cell::Below(text) => json!(text),
             Cell::Bytes(n) | Cell::Count(n) | Cell::Number(n) | Cell::Percent(n) | Cell::Nanos(n) => json!(n),
             Cell::Money(n) => json!(*n as f64 / 1e9),
             Cell::Time(ms) => json!(ms / 1000),
@@ -69,7 +72,7 @@ impl Cell {
     }
 
     fn is_number(&self) -> bool {
-        !matches!(self, Cell::Text(_) | Cell::Time(_))
+        !matches!(self, Cell::Text(_) | Cell::Below(_) | Cell::Time(_))
     }
 }
 
