@@ -41,7 +41,14 @@ def listings(t):
     t.check("pool create" in out("pool", "history", "tank"), "history")
     status = out("pool", "status", "-v", "tank")
     t.check(all(word in status for word in ("pool: tank", "state: ONLINE", *pool.vdevs)), "status")
-    json.loads(out("pool", "status", "--json"))
+    report = json.loads(out("pool", "status", "--json"))[0]
+    listed = {row["name"]: row["guid"] for row in json.loads(out("pool", "list", "-v", "--json", "-o", "name,guid"))}
+    guids = {one["name"]: one["guid"] for one in [report, *report["vdevs"]]}
+    t.check(guids == listed and all(guid.isdigit() for guid in guids.values()), f"guids: {guids}, listed {listed}")
+    t.check({p["name"]: p["value"] for p in report["properties"]}["size"] == report["size"], "size among the properties")
+    t.check(isinstance(json.loads(out("stats", "--json", "tank"))[0]["txg"], int), "txg is no number")
+    raw = json.loads(tarn("stats", "--raw", "tank", quiet=True).stdout)["pool"]
+    t.check({vdev["guid"] for vdev in raw["vdevs"]} < set(listed.values()), "guids in stats --raw")
     t.check(len(out("pool", "iostat", "-v", "-H", "tank").splitlines()) == 4, "iostat -v: the pool and 3 vdevs")
     lines = [line.split("\t") for line in out("pool", "status", "-H", "-p", "-o", "pool,vdev,state,read,cksum").splitlines()]
     t.check(lines == [["tank", vdev, "ONLINE", "0", "0"] for vdev in pool.vdevs], f"status -H -o: {lines}")

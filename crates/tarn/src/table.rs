@@ -4,6 +4,7 @@
 use crate::error::usage;
 use crate::size;
 use anyhow::Result;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// One value of a listing; each knows how it looks to a person, to a script and in JSON.
@@ -143,6 +144,29 @@ impl Table {
     }
 }
 
+/// A report as JSON, in a text that ends in a newline. Guids are text there, as in listings: many readers of JSON keep no
+/// whole number above 2^53.
+pub fn report(report: &impl Serialize) -> Result<String> {
+    let mut value = serde_json::to_value(report)?;
+    guids_as_text(&mut value);
+    Ok(format!("{value:#}\n"))
+}
+
+fn guids_as_text(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                match value {
+                    Value::Number(guid) if name == "guid" => *value = json!(guid.to_string()),
+                    _ => guids_as_text(value),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(guids_as_text),
+        _ => {}
+    }
+}
+
 /// Aligns lines of cells two spaces apart, each column to the right where `right` says so.
 pub fn columns(lines: &[Vec<String>], right: &[bool]) -> String {
     let width = |i: usize| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0);
@@ -229,6 +253,18 @@ mod tests {
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value[0]["allocated"], json!(1610612736u64));
         assert_eq!(value[1]["health"], Value::Null);
+    }
+
+    #[test]
+    fn guids_in_reports_are_text() {
+        #[derive(Serialize)]
+        struct Vdev {
+            guid: u64,
+            size: u64,
+        }
+        let text = report(&vec![(7, Vdev { guid: u64::MAX, size: 9 })]).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value, json!([[7, { "guid": "18446744073709551615", "size": 9 }]]));
     }
 
     #[test]

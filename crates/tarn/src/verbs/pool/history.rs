@@ -2,7 +2,7 @@ use crate::context::Context;
 use crate::control::report::HistoryEntry;
 use crate::control::{Reply, Request};
 use crate::moment;
-use crate::table::{Cell, Style, Table, choose, printable};
+use crate::table::{Cell, Style, Table, choose, printable, report};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
@@ -61,7 +61,7 @@ impl Args {
         } else if self.style.json {
             let all = histories.iter().flat_map(|(pool, entries)| entries.iter().map(move |e| (pool, e)));
             let all: Vec<Entry> = all.map(|(pool, entry)| Entry { pool, entry }).collect();
-            format!("{:#}\n", serde_json::to_value(all)?)
+            report(&all)?
         } else {
             histories.iter().map(|(pool, entries)| self.text(pool, entries)).collect()
         };

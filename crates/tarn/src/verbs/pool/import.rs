@@ -3,7 +3,7 @@ use crate::error::usage;
 use crate::names;
 use crate::node::host;
 use crate::state::KnownPool;
-use crate::table::{Cell, Style, Table, choose, columns, printable};
+use crate::table::{Cell, Style, Table, choose, columns, printable, report};
 use crate::wiring::{self, Found, Importable};
 use anyhow::{Context as _, Result, bail};
 use tarn_base::point::{self, Point};
@@ -62,7 +62,7 @@ impl Args {
         }
         found.problems.iter().for_each(|problem| context.warn(problem));
         if !self.all {
-            context.print(&self.listing(&found.pools, columns));
+            context.print(&self.listing(&found.pools, columns)?);
             return Ok(if found.pools.is_empty() { 1 } else { 0 });
         }
         let mut status = 0;
@@ -91,18 +91,18 @@ impl Args {
     }
 
     /// What could be imported, as zpool lists it, or a line for each pool.
-    fn listing(&self, found: &[Importable], columns: Vec<String>) -> String {
+    fn listing(&self, found: &[Importable], columns: Vec<String>) -> Result<String> {
         if self.style.scripted || self.columns.is_some() {
             let mut table = Table::new(columns.clone());
             for pool in found {
                 table.row(columns.iter().map(|column| cell(pool, column)).collect());
             }
-            return table.render(&self.style);
+            return Ok(table.render(&self.style));
         }
         if self.style.json {
-            return format!("{:#}\n", serde_json::json!(found));
+            return report(&found);
         }
-        found.iter().map(entry).collect::<Vec<_>>().join("\n")
+        Ok(found.iter().map(entry).collect::<Vec<_>>().join("\n"))
     }
 }
 

@@ -1,7 +1,8 @@
+use super::get::value;
 use crate::context::Context;
 use crate::control::report::{PoolReport, VdevReport};
 use crate::size;
-use crate::table::{Cell, Style, Table, choose, columns, printable};
+use crate::table::{Cell, Style, Table, choose, columns, printable, report};
 use anyhow::Result;
 
 /// Show the state of pools and their vdevs, with errors
@@ -58,7 +59,7 @@ impl Args {
         }
         let lines = self.style.scripted || self.columns.is_some();
         if self.style.json && !lines {
-            context.print(&format!("{:#}\n", serde_json::to_value(&reports)?));
+            context.print(&json(&reports)?);
         } else if reports.is_empty() && status == 0 && !self.style.scripted && !self.style.json {
             let text = if self.unhealthy { "all pools are healthy\n" } else { "no pools available\n" };
             context.print(text);
@@ -136,6 +137,24 @@ impl Args {
     }
 }
 
+/// All of the reports. Sizes among the properties are numbers, as `pool get` has them.
+fn json(pools: &[PoolReport]) -> Result<String> {
+    let one = |pool: &PoolReport| {
+        let mut value = serde_json::to_value(pool)?;
+        value["properties"] = properties(pool).json();
+        Ok(value)
+    };
+    report(&pools.iter().map(one).collect::<Result<Vec<_>>>()?)
+}
+
+fn properties(pool: &PoolReport) -> Table {
+    let mut table = Table::new(["name", "value", "source"]);
+    for property in &pool.properties {
+        table.row(vec![Cell::text(&property.name), value(property), Cell::text(&property.source)]);
+    }
+    table
+}
+
 /// A line for each vdev.
 fn table(pools: &[PoolReport], columns: Vec<String>) -> Table {
     let mut table = Table::new(columns.clone());
@@ -176,7 +195,7 @@ fn list(lines: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn report() -> PoolReport {
+    fn degraded() -> PoolReport {
         let vdev = |name: &str, state: &str| VdevReport {
             name: name.into(),
             state: state.into(),
@@ -223,24 +242,44 @@ config:
 
 errors: 1 data errors, use '-v' for a list
 ";
-        assert_eq!(args.text(&report()), expected);
+        assert_eq!(args.text(&degraded()), expected);
         let cache = VdevReport { name: "/nvme".into(), state: "UNAVAIL".into(), ..VdevReport::default() };
-        let with_cache = args.text(&PoolReport { caches: vec![cache], ..report() });
+        let with_cache = args.text(&PoolReport { caches: vec![cache], ..degraded() });
         assert!(with_cache.contains("\n\tcache\n\t  /nvme  UNAVAIL      0      0      0\n"), "{with_cache}");
         let args = Args { verbose: true, ..args };
-        assert!(args.text(&report()).contains("        tank:/a/file\n"));
+        assert!(args.text(&degraded()).contains("        tank:/a/file\n"));
         // Whoever may name files must not write to an administrator's terminal.
         let forged = vec!["tank:/x\n\u{1b}[31m".to_string()];
-        let healed = args.text(&PoolReport { errors: vec![], repaired: forged, ..report() });
+        let healed = args.text(&PoolReport { errors: vec![], repaired: forged, ..degraded() });
         let end =
             "errors: No known data errors\n\nrepaired from another copy:\n\n        tank:/x\\n\\u{1b}[31m\n";
         assert!(healed.ends_with(end), "{healed}");
     }
 
     #[test]
+    fn json_has_guids_as_text_and_sizes_as_numbers() {
+        use crate::control::report::PropertyReport;
+        let property = |name: &str, value: &str| PropertyReport {
+            name: name.into(),
+            value: value.into(),
+            source: "-".into(),
+        };
+        let properties = vec![property("size", "4096"), property("guid", "7"), property("comment", "5")];
+        let pool = PoolReport { guid: u64::MAX, properties, ..degraded() };
+        let value: serde_json::Value = serde_json::from_str(&json(&[pool]).unwrap()).unwrap();
+        assert_eq!(
+            (&value[0]["guid"], &value[0]["vdevs"][1]["guid"]),
+            (&"18446744073709551615".into(), &"0".into())
+        );
+        assert_eq!(value[0]["properties"][0]["value"], 4096);
+        assert_eq!(value[0]["properties"][1]["value"], "7");
+        assert_eq!(value[0]["properties"][2]["value"], "5");
+    }
+
+    #[test]
     fn scripts_get_a_line_for_each_vdev() {
         let cache = VdevReport { name: "/nvme".into(), state: "UNAVAIL".into(), ..VdevReport::default() };
-        let pools = [PoolReport { caches: vec![cache], ..report() }];
+        let pools = [PoolReport { caches: vec![cache], ..degraded() }];
         let style = Style { scripted: true, ..Style::default() };
         let default = choose(None, DEFAULT, COLUMNS).unwrap();
         let expected = "tank\t/d1\tONLINE\t0\t0\t2\tbucket does not answer\n\

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::control::{Reply, Request};
 use crate::error::usage;
 use crate::node::start::ask_running;
-use crate::table::{Cell, Style, Table, choose};
+use crate::table::{self, Cell, Style, Table, choose};
 use crate::telemetry::Sample;
 use crate::verbs::interval::plan;
 use crate::verbs::mount::directory;
@@ -73,7 +73,7 @@ impl Args {
         let target = target(context, name)?;
         let take = || sample(context, &target);
         if self.raw {
-            context.print(&format!("{:#}\n", serde_json::to_value(take()?)?));
+            context.print(&table::report(&take()?)?);
             return Ok(0);
         }
         let plain = self.style.scripted || self.style.exact || self.style.json || self.columns.is_some();
