@@ -177,6 +177,20 @@ impl StateDir {
         self.change(|pools| pools.iter_mut().filter(|p| p.guid == guid).for_each(|p| p.exported = true))
     }
 
+    /// Names of the nodes that have another host's dataset: of those that listen, and of those that were killed.
+    pub fn visits(&self) -> Result<Vec<String>> {
+        let list = || -> std::io::Result<Vec<String>> {
+            let names = std::fs::read_dir(&self.path)?.map(|entry| entry.map(|e| e.file_name()));
+            names.map(|name| name.map(|name| name.to_string_lossy().into_owned())).collect()
+        };
+        let files = list().with_context(|| self.path.display().to_string())?;
+        let name =
+            |file: &String| file.strip_suffix(".sock").filter(|n| n.starts_with('@')).map(String::from);
+        let mut names: Vec<String> = files.iter().filter_map(name).collect();
+        names.sort();
+        Ok(names)
+    }
+
     /// Tries to take the right to have `pool` open; `None` while another process of this host has it.
     pub fn try_lock(&self, pool: &str) -> Result<Option<PoolLock>> {
         let path = self.path.join(format!("{pool}.lock"));
@@ -317,6 +331,15 @@ mod tests {
         assert!(state.pools().unwrap_err().to_string().contains("damaged"));
         std::fs::write(state.path().join("pools.json"), "{\"version\":99,\"pools\":[]}").unwrap();
         assert!(state.pools().unwrap_err().to_string().contains("newer"));
+    }
+
+    #[test]
+    fn visits_are_found_by_their_sockets() {
+        let (_dir, state) = state();
+        for name in ["@host:8276:tank:a.sock", "@b:1:t.sock", "tank.sock", "@b:1:t.log", "@gone:1:t.lock"] {
+            std::fs::write(state.path().join(name), "").unwrap();
+        }
+        assert_eq!(state.visits().unwrap(), ["@b:1:t", "@host:8276:tank:a"]);
     }
 
     #[test]

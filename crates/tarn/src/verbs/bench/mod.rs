@@ -7,16 +7,15 @@ mod meter;
 use crate::address::Address;
 use crate::context::Context;
 use crate::ending;
-use crate::error::usage;
-use crate::mounts_table::{self, KernelMount};
 use crate::progress::{Progress, Sink, Unit};
 use crate::table::{Cell, Style, Table, choose};
+use crate::verbs::target::mount_of;
 use crate::{names, size};
 use anyhow::{Context as _, Result, anyhow, bail};
 use buckets::Buckets;
 use files::Files;
 use meter::Meter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -197,19 +196,6 @@ async fn all(context: &Context, buckets: &Buckets, files: &Arc<Files>) -> Result
 async fn limited(what: What, work: impl Future<Output = Result<f64>>) -> Result<f64> {
     let late = || format!("{}: not done after {} s", what.name(), STEP_LIMIT.as_secs());
     tokio::time::timeout(STEP_LIMIT, work).await.with_context(late)?.with_context(|| what.name())
-}
-
-/// The mount that a directory is in.
-pub fn mount_of(dir: &Path) -> Result<KernelMount> {
-    let path = dir.canonicalize().map_err(|e| usage(format!("{}: {e}", dir.display())))?;
-    if !path.is_dir() {
-        return Err(usage(format!("{} is no directory", dir.display())));
-    }
-    let above = mounts_table::mounted()?.into_iter().filter(|mount| path.starts_with(&mount.dir));
-    let nearest = above.max_by_key(|mount| mount.dir.components().count());
-    nearest.ok_or_else(|| {
-        usage(format!("{} is in no mounted dataset: 'tarn fs mount' lists those there are", dir.display()))
-    })
 }
 
 /// The middle of times, in nanoseconds.
