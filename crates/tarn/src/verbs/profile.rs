@@ -6,7 +6,7 @@ use crate::error::usage;
 use crate::node::profile::{LONGEST, not_mounted};
 use crate::node::start::asked_running;
 use crate::table::{Cell, Style, Table, choose};
-use crate::verbs::interval::plan;
+use crate::verbs::interval::{check_named, seconds};
 use crate::verbs::target::Target;
 use anyhow::{Result, bail};
 use serde_json::json;
@@ -74,14 +74,12 @@ const SLOWEST: &[&str] = &["at", "operation", "inode", "took", "client", "mdt", 
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
-        let plan = plan(&self.words)?;
-        let ([name], None) = (plan.names.as_slice(), plan.count) else {
-            return Err(usage("name one pool, dataset or directory, then SECONDS"));
+        check_named(&self.words)?;
+        let (name, time) = match self.words.as_slice() {
+            [name] => (name, TIME),
+            [name, time] => (name, seconds(time, "a profile takes", LONGEST)?),
+            _ => return Err(usage("name one pool, dataset or directory, then SECONDS")),
         };
-        let time = plan.interval.unwrap_or(TIME);
-        if time > LONGEST {
-            return Err(usage(format!("a profile takes {} seconds at most", LONGEST.as_secs())));
-        }
         let columns = choose(self.columns.as_deref(), DEFAULT, COLUMNS)?;
         let target = Target::parse(context, name)?;
         let report = context.block_on(profile(context, &target, time));

@@ -9,7 +9,7 @@ use crate::error::usage;
 use crate::node::start::ask_running;
 use crate::table::{self, Cell, Style, Table, choose};
 use crate::telemetry::Sample;
-use crate::verbs::interval::plan;
+use crate::verbs::interval::{check_named, plan};
 use crate::verbs::target::Target;
 use anyhow::{Result, bail};
 use figures::Figures;
@@ -57,6 +57,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
+        check_named(&self.words)?;
         let plan = plan(&self.words)?;
         let [name] = plan.names.as_slice() else {
             return Err(usage("name one pool, dataset or directory, then INTERVAL and COUNT"));
