@@ -266,6 +266,12 @@ def words(t):
     tarn = t.world.host.tarn
     for verbs in (["pool create"], ["pool import"], ["mount"], ["fs create"], ["check"]):
         t.check("Example" in tarn(*verbs[0].split(), "--help").stdout, f"{verbs[0]} --help has no example")
+    for verbs in ([], ["pool"], ["fs"], ["bucket"]):
+        # The state directory in the environment is no word of the line.
+        shown = tarn(*verbs, check=False)
+        t.check(shown.returncode == 2 and "Example:" in shown.stderr, f"tarn {verbs} shows no help: {shown.stderr}")
+        listed = [line.split()[0] for line in shown.stderr.split("Commands:")[1].split("Options:")[0].splitlines() if line.strip()]
+        t.check(not {"node", "man", "points"} & set(listed), f"tarn {verbs} lists what is hidden: {listed}")
     for shell in ("bash", "zsh", "fish"):
         t.check("tarn" in tarn("completions", shell, quiet=True).stdout, f"no completions for {shell}")
     tarn("version")

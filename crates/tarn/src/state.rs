@@ -93,8 +93,12 @@ impl StateDir {
         Ok(StateDir { path })
     }
 
-    /// Where state is kept when nothing else was asked for: `/var/lib/tarn` for root, else the user's own.
-    pub fn default_path() -> Result<PathBuf> {
+    /// Where state is kept when the command line does not say: where `TARN_STATE_DIR` says, else in `/var/lib/tarn` for
+    /// root, in the user's own directory for others.
+    pub fn usual_path() -> Result<PathBuf> {
+        if let Some(dir) = std::env::var_os("TARN_STATE_DIR").filter(|dir| !dir.is_empty()) {
+            return Ok(dir.into());
+        }
         if nix::unistd::geteuid().is_root() {
             return Ok("/var/lib/tarn".into());
         }
