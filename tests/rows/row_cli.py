@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from harness import REPO, Skipped, test
-from hosts import refused
+from hosts import refused, scan
 from world import TARN, mounts_below, sweep, wait_until
 
 
@@ -41,8 +41,34 @@ def listings(t):
     t.check("pool create" in out("pool", "history", "tank"), "history")
     status = out("pool", "status", "-v", "tank")
     t.check(all(word in status for word in ("pool: tank", "state: ONLINE", *pool.vdevs)), "status")
-    json.loads(out("pool", "status", "--json"))
+    report = json.loads(out("pool", "status", "--json"))[0]
+    listed = {row["name"]: row["guid"] for row in json.loads(out("pool", "list", "-v", "--json", "-o", "name,guid"))}
+    guids = {one["name"]: one["guid"] for one in [report, *report["vdevs"]]}
+    t.check(guids == listed and all(guid.isdigit() for guid in guids.values()), f"guids: {guids}, listed {listed}")
+    t.check({p["name"]: p["value"] for p in report["properties"]}["size"] == report["size"], "size among the properties")
+    t.check(isinstance(json.loads(out("stats", "--json", "tank"))[0]["txg"], int), "txg is no number")
+    raw = json.loads(tarn("stats", "--raw", "tank", quiet=True).stdout)["pool"]
+    t.check({vdev["guid"] for vdev in raw["vdevs"]} < set(listed.values()), "guids in stats --raw")
     t.check(len(out("pool", "iostat", "-v", "-H", "tank").splitlines()) == 4, "iostat -v: the pool and 3 vdevs")
+    lines = [line.split("\t") for line in out("pool", "status", "-H", "-p", "-o", "pool,vdev,state,read,cksum").splitlines()]
+    t.check(lines == [["tank", vdev, "ONLINE", "0", "0"] for vdev in pool.vdevs], f"status -H -o: {lines}")
+    t.check(out("pool", "status", "-o", "vdev,problem").split()[:2] == ["VDEV", "PROBLEM"], "status -o has a header")
+    t.check(json.loads(out("pool", "status", "--json", "-o", "kind")) == [{"kind": "bucket"}] * 3, "status --json -o")
+    lines = [line.split("\t") for line in out("pool", "history", "-H", "-p", "-l").splitlines()]
+    t.check(lines[0][0] == "tank" and lines[0][1].isdigit() and "pool create" in lines[0][2], f"history -H: {lines}")
+    t.check({len(line) for line in lines} == {5}, f"history -H -l: {lines}")
+    t.check("pool" in json.loads(out("pool", "history", "--json"))[0], "history --json")
+    lines = out("pool", "iostat", "-v", "-H", "-p", "-o", "name,put_requests,read_p99", "tank").splitlines()
+    t.check(len(lines) == 4 and all(len(line.split("\t")) == 3 for line in lines), f"iostat -H -o: {lines}")
+    lines = out("bucket", "check", "-H", "-p", "-o", "what,verdict,speed", pool.vdevs[0]).splitlines()
+    lines = {line.split("\t")[0]: line.split("\t")[1:] for line in lines}
+    t.check(lines["put"] == ["ok", "-"] and lines["get speed"][1].isdigit(), f"bucket check -H -o: {lines}")
+    refused(t, tarn("pool", "status", "-o", "nope", check=False), "'nope'", "cksum")
+    out("pool", "export", "tank")
+    found = [line.split("\t") for line in out("pool", "import", *scan(pool), "-H", "-o", "name,guid,state,vdevs").splitlines()]
+    t.check(found[0][0] == "tank" and found[0][2:] == ["ONLINE", "3"], f"import -H: {found}")
+    t.check(json.loads(out("pool", "import", *scan(pool), "--json", "-o", "guid")) == [{"guid": found[0][1]}], "import -o guid")
+    out("pool", "import", *scan(pool), found[0][1])
     out("fs", "destroy", "-r", "tank/c")
     t.check(out("fs", "list", "-H", "-o", "name").split() == ["tank"], "after destroy -r")
     out("pool", "destroy", "tank")
@@ -240,6 +266,12 @@ def words(t):
     tarn = t.world.host.tarn
     for verbs in (["pool create"], ["pool import"], ["mount"], ["fs create"], ["check"]):
         t.check("Example" in tarn(*verbs[0].split(), "--help").stdout, f"{verbs[0]} --help has no example")
+    for verbs in ([], ["pool"], ["fs"], ["bucket"]):
+        # The state directory in the environment is no word of the line.
+        shown = tarn(*verbs, check=False)
+        t.check(shown.returncode == 2 and "Example:" in shown.stderr, f"tarn {verbs} shows no help: {shown.stderr}")
+        listed = [line.split()[0] for line in shown.stderr.split("Commands:")[1].split("Options:")[0].splitlines() if line.strip()]
+        t.check(not {"node", "man", "points"} & set(listed), f"tarn {verbs} lists what is hidden: {listed}")
     for shell in ("bash", "zsh", "fish"):
         t.check("tarn" in tarn("completions", shell, quiet=True).stdout, f"no completions for {shell}")
     tarn("version")

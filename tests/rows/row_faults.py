@@ -3,6 +3,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -289,6 +290,42 @@ def forced(t):
     trouble.proxy.silent = set()
     wait_until(lambda: "ONLINE" in trouble.status().splitlines()[1], 30, "the pool is ONLINE", 0.5)
     write_durably(os.path.join(mnt, "other"), b"z")
+    trouble.verify()
+
+
+@test("tarn bench on a suspended pool, and on one whose bucket goes away meanwhile, says so and ends", limit=180, needs="pool")
+def bench(t):
+    trouble = Trouble(t, deadline=2)
+    mnt, host = trouble.pool.mnt, trouble.pool.host
+    trouble.proxy.silent = {"b02"}
+
+    def write_all():
+        for n in range(30):
+            write_durably(os.path.join(mnt, f"file{n}"), b"x" * 100_000)
+
+    with call(write_all) as writer:
+        trouble.until_suspended(30)
+        start = time.monotonic()
+        refused(t, host.tarn("bench", "--size", "64M", mnt, check=False, limit=30), "'tank' is suspended", "b02", "reachable")
+        t.check(time.monotonic() - start < 5, "it took long to say so")
+        trouble.proxy.silent = set()
+        writer.join(60)
+        t.check(writer.result == [None], f"the writer: {writer.result}")
+    wait_until(lambda: "ONLINE" in trouble.status().splitlines()[1], 30, "the pool is ONLINE", 0.5)
+    before = set(os.listdir(mnt))
+    tarn = os.environ.get("TARN_BIN") or os.path.join(REPO, "target/debug/tarn")
+    words = [tarn, "bench", "--size", "512M", mnt]
+    with subprocess.Popen(words, env=host.env(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        path = wait_until(lambda: set(os.listdir(mnt)) - before, 20, "it begins").pop()
+        stream = os.path.join(mnt, path, "stream")
+        wait_until(lambda: os.path.exists(stream), 90, "it writes files")
+        trouble.proxy.silent = {"b02"}
+        said = running.communicate(timeout=60)[1].strip().splitlines()[-1]
+        print(said)
+    t.check(running.returncode == 1 and "b02" in said and "is " in said and path in said, f"{running.returncode}: {said}")
+    trouble.proxy.silent = set()
+    wait_until(lambda: "ONLINE" in trouble.status().splitlines()[1], 60, "the pool is ONLINE", 0.5)
+    shutil.rmtree(os.path.join(mnt, path))
     trouble.verify()
 
 

@@ -227,7 +227,7 @@ def stats(t):
     t.check(len(shown) == 13 and shown[0]["write"] > 0 and shown[0]["hit"] is not None, f"{shown[0]}")
     os.mkdir(os.path.join(pool.mnt, "deep"))
     t.check(out("-H", "-o", "name", os.path.join(pool.mnt, "deep")) == "tank\n", "by a directory")
-    for words, status, text in ((["/"], 1, "nothing of a pool"), (["tank/none"], 1, "not in use"),
+    for words, status, text in ((["/"], 2, "in no mounted dataset"), (["tank/none"], 1, "no dataset 'tank/none'"),
                                 (["tank", "tank"], 2, "name one"), (["-o", "nope", "tank"], 2, "'nope'")):
         wrong = tarn("stats", *words, check=False)
         t.check(wrong.returncode == status and text in wrong.stderr, f"{words}: {wrong.stderr}")
@@ -387,7 +387,9 @@ def profile(t):
     # Nothing is entered any more: a new profile begins with nothing.
     idle = pool.host.json("profile", pool.mnt, "0.5")
     t.check(sum(line["count"] for line in idle["operations"]) < 100, f"{idle}")
-    for words, status, text in ((["tank/none"], 1, "nothing of 'tank/none' is mounted"), ([t.scratch], 2, "no mounted dataset"),
+    tarn("fs", "create", "tank/empty")
+    tarn("umount", "tank/empty")
+    for words, status, text in ((["tank/none"], 1, "no dataset 'tank/none'"), (["tank/empty"], 1, "nothing of 'tank/empty' is mounted"), ([t.scratch], 2, "no mounted dataset"),
                                 (["tank", "1", "2"], 2, "SECONDS"), (["tank", "9999"], 2, "3600"), (["-o", "nope", "tank"], 2, "'nope'")):
         wrong = tarn("profile", *words, check=False)
         t.check(wrong.returncode == status and text in wrong.stderr, f"{words}: {wrong.stderr}")

@@ -1,4 +1,5 @@
 """A dataset on another host: the server and the client are processes of their own, with TCP between them."""
+import json
 import os
 import random
 import signal
@@ -14,7 +15,7 @@ import row_programs
 from harness import Failed, test
 from hosts import refused
 from load import Mixed, Workers
-from world import TARN, Host, daemons, wait_until
+from world import TARN, Host, daemons, mounts_below, wait_until
 
 
 def over_wire(t):
@@ -204,6 +205,55 @@ def one_client(t):
     pool.host.tarn("fs", "destroy", "tank/second")
     refused(t, other.tarn("mount", "localhost:1:/tank", mnt, check=False), "localhost:1:/tank", "refused")
     refused(t, other.tarn("mount", pool.address("tank/none"), mnt, check=False), "tank/none")
+
+
+@test("verbs on the client: it lists, unmounts, shows and profiles what another host serves", limit=120)
+def verbs(t):
+    over_wire(t)
+    pool = t.world.pool()
+    pool.host.tarn("fs", "create", "tank/second")
+    pool.mount()
+    tarn, address = pool.client.tarn, pool.address()
+    second, inner = t.world.path("mnt", "second"), os.path.join(pool.mnt, "inner")
+    os.mkdir(second)
+    os.mkdir(inner)
+
+    def listed():
+        return {tuple(line.split("\t")) for line in tarn("fs", "mount", "-H").stdout.splitlines()}
+
+    def mount_second(at):
+        tarn("mount", pool.address("tank/second"), at)
+
+    mount_second(second)
+    t.check(listed() == {(address, pool.mnt), (pool.address("tank/second"), second)}, f"{listed()}")
+    with open(os.path.join(inner, "file"), "wb") as file:
+        file.write(b"x" * 100_000)
+    # By a directory in it, absolute and relative, and by its address.
+    os.chdir(pool.mnt)
+    for words in ([inner], ["inner"], [address]):
+        shown = pool.client.json("stats", "-o", "name,writes,dirty", *words)
+        t.check(shown[0]["name"] == address, f"stats {words}: {shown}")
+    os.chdir("/")
+    raw = json.loads(tarn("stats", "--raw", inner, quiet=True).stdout)
+    t.check(raw["datasets"][address]["client"]["write_bytes"] == 100_000, "the client's counters")
+    load = Workers(pool.mnt, t.scratch, "load", 1)
+    wait_until(lambda: load.acknowledged() > 3, 30, "the load goes on")
+    found = pool.client.json("profile", inner, "1")
+    load.stop()
+    t.check(any(line["operation"] == "write" for line in found["operations"]), f"profile: {found}")
+    refused(t, tarn("stats", "localhost:1:/tank", check=False), "localhost:1:/tank", "not mounted here")
+    tarn("fs", "unmount", second)
+    t.check(listed() == {(address, pool.mnt)} and not os.path.ismount(second), "fs unmount DIR")
+    mount_second(second)
+    tarn("fs", "unmount", pool.address("tank/second"))
+    t.check(not os.path.ismount(second), "fs unmount by its address")
+    refused(t, tarn("fs", "unmount", pool.address("tank/second"), check=False), "tank/second", "tarn fs mount")
+    # One lies in the other.
+    below = os.path.join(pool.mnt, "below")
+    os.mkdir(below)
+    mount_second(below)
+    tarn("fs", "unmount", "-a")
+    t.check(listed() == set() and not mounts_below(pool.mnt) and not pool.clients(), "fs unmount -a")
 
 
 @test("a client with credentials reads and writes the buckets itself, one without them by way of the server", limit=300)

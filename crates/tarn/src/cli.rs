@@ -10,8 +10,9 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "tarn", bin_name = "tarn", version, arg_required_else_help = true, after_help = EXAMPLE)]
 pub struct Cli {
-    /// Where this host keeps its state [default: /var/lib/tarn, or the user's own state directory]
-    #[arg(long, global = true, env = "TARN_STATE_DIR", value_name = "DIR", hide_env_values = true)]
+    // The environment is read elsewhere: to clap it would be an argument, and `tarn` alone no line without any.
+    /// Where this host keeps its state [default: /var/lib/tarn, or the user's own state directory] [env: TARN_STATE_DIR]
+    #[arg(long, global = true, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     #[command(subcommand)]
     pub verb: Verb,
@@ -24,16 +25,34 @@ Example:
   tarn pool iostat -v tank 1
   tarn umount /mnt";
 
+const POOL_EXAMPLE: &str = "\
+Example:
+  tarn pool create tank /disk1 /disk2
+  tarn pool status -v tank
+  tarn pool add tank s3://bucket/prefix?region=eu-central-1
+  tarn pool export tank";
+
+const FS_EXAMPLE: &str = "\
+Example:
+  tarn fs create -o compression=zstd tank/home
+  tarn fs list -r -o name,used,quota tank
+  tarn fs set quota=100G tank/home
+  tarn fs mount tank/home";
+
+const BUCKET_EXAMPLE: &str = "\
+Example:
+  tarn bucket check s3://bucket/prefix?region=eu-central-1";
+
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Pools: create, add, remove, list, status, iostat, import, export, destroy, get, set, history, clear
-    #[command(subcommand)]
+    #[command(subcommand, after_help = POOL_EXAMPLE)]
     Pool(verbs::pool::Verb),
     /// Datasets: create, list, destroy, rename, get, set, inherit, mount, unmount
-    #[command(subcommand)]
+    #[command(subcommand, after_help = FS_EXAMPLE)]
     Fs(verbs::fs::Verb),
     /// Buckets by themselves: check
-    #[command(subcommand)]
+    #[command(subcommand, after_help = BUCKET_EXAMPLE)]
     Bucket(verbs::bucket::Verb),
     Mount(verbs::mount::Args),
     #[command(visible_alias = "unmount")]
@@ -102,9 +121,8 @@ mod tests {
         fn walk(command: &clap::Command, path: &str) {
             for verb in command.get_subcommands() {
                 let path = format!("{path} {}", verb.get_name());
-                if verb.has_subcommands() {
-                    walk(verb, &path);
-                } else if !verb.is_hide_set() {
+                walk(verb, &path);
+                if !verb.is_hide_set() {
                     let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
                     assert!(help.contains("Example"), "{path} has no example");
                     assert!(verb.get_about().is_some(), "{path} does not say what it does");
@@ -112,6 +130,21 @@ mod tests {
             }
         }
         walk(&Cli::command(), "tarn");
+    }
+
+    #[test]
+    fn a_line_without_a_verb_shows_those_that_people_use() {
+        let said = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap_err();
+        for line in ["tarn", "tarn pool", "tarn fs", "tarn bucket"] {
+            let help = said(line).render().to_string();
+            assert!(help.contains("Example:") && !help.contains("node"), "{line}: {help}");
+        }
+        for (line, told) in [
+            ("tarn --state-dir /x", "'tarn' is followed by a verb: see 'tarn --help'"),
+            ("tarn pool --state-dir /x", "'tarn pool' is followed by a verb: see 'tarn pool --help'"),
+        ] {
+            assert_eq!(crate::error::wrong_line(&said(line)), told);
+        }
     }
 
     #[test]

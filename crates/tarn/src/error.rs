@@ -1,5 +1,6 @@
 //! How a verb fails: one line on standard error, status 1, or 2 when the command itself was wrong.
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::fmt;
 
 /// The command was wrong: status 2.
@@ -38,13 +39,18 @@ pub fn status(error: &anyhow::Error) -> u8 {
 
 /// What the command line's parser says of a wrong line, in one line and with the way to the rest.
 pub fn wrong_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::MissingSubcommand
+        && let Some(ContextValue::String(verb)) = error.get(ContextKind::InvalidSubcommand)
+    {
+        // The parser would list them all, hidden ones too.
+        return format!("'{verb}' is followed by a verb: see '{verb} --help'");
+    }
     let text = error.render().to_string();
     let mut said = Vec::new();
     let mut usage = None;
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         match line.strip_prefix("Usage: ") {
-            // Required only where the environment says it, and then it is there.
-            Some(line) => usage = Some(line.replace("--state-dir <DIR> ", "")),
+            Some(line) => usage = Some(line.to_string()),
             None if line.starts_with("For more information") => {}
             None => said.push(line.trim_start_matches("error: ").trim_start_matches("tip: ")),
         }

@@ -70,7 +70,7 @@ fn run() -> Result<u8> {
     cli.verb.run(|| {
         let path = match cli.state_dir {
             Some(path) => path,
-            None => StateDir::default_path()?,
+            None => StateDir::usual_path()?,
         };
         Context::new(StateDir::open(path)?, command_line(&words))
     })

@@ -93,8 +93,12 @@ impl StateDir {
         Ok(StateDir { path })
     }
 
-    /// Where state is kept when nothing else was asked for: `/var/lib/tarn` for root, else the user's own.
-    pub fn default_path() -> Result<PathBuf> {
+    /// Where state is kept when the command line does not say: where `TARN_STATE_DIR` says, else in `/var/lib/tarn` for
+    /// root, in the user's own directory for others.
+    pub fn usual_path() -> Result<PathBuf> {
+        if let Some(dir) = std::env::var_os("TARN_STATE_DIR").filter(|dir| !dir.is_empty()) {
+            return Ok(dir.into());
+        }
         if nix::unistd::geteuid().is_root() {
             return Ok("/var/lib/tarn".into());
         }
@@ -175,6 +179,20 @@ impl StateDir {
     /// Marks a pool as exported.
     pub fn exported(&self, guid: u64) -> Result<()> {
         self.change(|pools| pools.iter_mut().filter(|p| p.guid == guid).for_each(|p| p.exported = true))
+    }
+
+    /// Names of the nodes that have another host's dataset: of those that listen, and of those that were killed.
+    pub fn visits(&self) -> Result<Vec<String>> {
+        let list = || -> std::io::Result<Vec<String>> {
+            let names = std::fs::read_dir(&self.path)?.map(|entry| entry.map(|e| e.file_name()));
+            names.map(|name| name.map(|name| name.to_string_lossy().into_owned())).collect()
+        };
+        let files = list().with_context(|| self.path.display().to_string())?;
+        let name =
+            |file: &String| file.strip_suffix(".sock").filter(|n| n.starts_with('@')).map(String::from);
+        let mut names: Vec<String> = files.iter().filter_map(name).collect();
+        names.sort();
+        Ok(names)
     }
 
     /// Tries to take the right to have `pool` open; `None` while another process of this host has it.
@@ -317,6 +335,15 @@ mod tests {
         assert!(state.pools().unwrap_err().to_string().contains("damaged"));
         std::fs::write(state.path().join("pools.json"), "{\"version\":99,\"pools\":[]}").unwrap();
         assert!(state.pools().unwrap_err().to_string().contains("newer"));
+    }
+
+    #[test]
+    fn visits_are_found_by_their_sockets() {
+        let (_dir, state) = state();
+        for name in ["@host:8276:tank:a.sock", "@b:1:t.sock", "tank.sock", "@b:1:t.log", "@gone:1:t.lock"] {
+            std::fs::write(state.path().join(name), "").unwrap();
+        }
+        assert_eq!(state.visits().unwrap(), ["@b:1:t", "@host:8276:tank:a"]);
     }
 
     #[test]

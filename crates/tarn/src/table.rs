@@ -4,12 +4,15 @@
 use crate::error::usage;
 use crate::size;
 use anyhow::Result;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// One value of a listing; each knows how it looks to a person, to a script and in JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     Text(String),
+    /// The name of what belongs to the line above it.
+    Below(String),
     /// A number of bytes.
     Bytes(u64),
     /// A number of things, or things a second.
@@ -43,6 +46,7 @@ impl Cell {
     pub fn show(&self, exact: bool) -> String {
         match self {
             Cell::Text(text) => text.clone(),
+            Cell::Below(text) => format!("  {text}"),
             Cell::Bytes(n) | Cell::Count(n) | Cell::Nanos(n) if exact => n.to_string(),
             Cell::Percent(n) if exact => n.to_string(),
             Cell::Money(n) if exact => format!("{}.{:09}", n / 1_000_000_000, n % 1_000_000_000),
@@ -60,7 +64,7 @@ impl Cell {
 
     fn json(&self) -> Value {
         match self {
-            Cell::Text(text) => json!(text),
+            Cell::Text(text) | Cell::Below(text) => json!(text),
             Cell::Bytes(n) | Cell::Count(n) | Cell::Number(n) | Cell::Percent(n) | Cell::Nanos(n) => json!(n),
             Cell::Money(n) => json!(*n as f64 / 1e9),
             Cell::Time(ms) => json!(ms / 1000),
@@ -69,7 +73,7 @@ impl Cell {
     }
 
     fn is_number(&self) -> bool {
-        !matches!(self, Cell::Text(_) | Cell::Time(_))
+        !matches!(self, Cell::Text(_) | Cell::Below(_) | Cell::Time(_))
     }
 }
 
@@ -137,6 +141,29 @@ impl Table {
         let right: Vec<bool> =
             (0..self.columns.len()).map(|i| self.rows.iter().all(|row| row[i].is_number())).collect();
         columns(&lines, &right)
+    }
+}
+
+/// A report as JSON, in a text that ends in a newline. Guids are text there, as in listings: many readers of JSON keep no
+/// whole number above 2^53.
+pub fn report(report: &impl Serialize) -> Result<String> {
+    let mut value = serde_json::to_value(report)?;
+    guids_as_text(&mut value);
+    Ok(format!("{value:#}\n"))
+}
+
+fn guids_as_text(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                match value {
+                    Value::Number(guid) if name == "guid" => *value = json!(guid.to_string()),
+                    _ => guids_as_text(value),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(guids_as_text),
+        _ => {}
     }
 }
 
@@ -226,6 +253,18 @@ mod tests {
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value[0]["allocated"], json!(1610612736u64));
         assert_eq!(value[1]["health"], Value::Null);
+    }
+
+    #[test]
+    fn guids_in_reports_are_text() {
+        #[derive(Serialize)]
+        struct Vdev {
+            guid: u64,
+            size: u64,
+        }
+        let text = report(&vec![(7, Vdev { guid: u64::MAX, size: 9 })]).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value, json!([[7, { "guid": "18446744073709551615", "size": 9 }]]));
     }
 
     #[test]

@@ -80,9 +80,8 @@ pub(super) fn find(url: &str, location: &S3Location, environment: &Environment) 
         )));
     }
     let mut builder = from_environment(environment, named.is_some());
-    let in_environment =
-        environment.get("AWS_ACCESS_KEY_ID").or(environment.get("AWS_SECRET_ACCESS_KEY")).is_some();
-    if named.is_some() || !in_environment {
+    let in_environment = named.is_none() && keys_in_environment(url, environment)?;
+    if !in_environment {
         builder = with_profile(builder, url, name, &profile, named.is_some())?;
     }
     let region = location.region.as_deref();
@@ -99,8 +98,22 @@ pub(super) fn find(url: &str, location: &S3Location, environment: &Environment) 
         .as_deref()
         .or_else(|| of_environment.iter().find_map(|variable| environment.get(variable)))
         .or_else(|| profile.get("endpoint_url"));
-    let source = source(&builder, named.is_none() && in_environment, name);
+    let source = source(&builder, in_environment, name);
     Ok(with_endpoint(builder, location, endpoint, source))
+}
+
+/// Whether the environment has keys. One without the other is a mistake.
+fn keys_in_environment(url: &str, environment: &Environment) -> Result<bool> {
+    const NAMES: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+    let (set, unset) = match NAMES.map(|name| environment.get(name).is_some()) {
+        [true, true] => return Ok(true),
+        [false, false] => return Ok(false),
+        [true, false] => (NAMES[0], NAMES[1]),
+        [false, true] => (NAMES[1], NAMES[0]),
+    };
+    Err(Error::Config(format!(
+        "{url}: {set} is set, and {unset} is not: set both, or neither to use ~/.aws/credentials or the host's role"
+    )))
 }
 
 /// Where the builder's credentials come from, by the library's own order.
@@ -145,9 +158,9 @@ fn with_profile(
     profile: &Profile,
     must: bool,
 ) -> Result<AmazonS3Builder> {
-    if let (Some(key), Some(secret)) =
-        (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key"))
-    {
+    let keys = ["aws_access_key_id", "aws_secret_access_key"];
+    let found = keys.map(|key| profile.get(key));
+    if let [Some(key), Some(secret)] = found {
         let builder = builder.with_access_key_id(key).with_secret_access_key(secret);
         return Ok(match profile.get("aws_session_token") {
             Some(token) => builder.with_token(token),
@@ -161,7 +174,12 @@ fn with_profile(
             "{url}: profile {name} uses {way}, which Tarn does not follow: put keys into the environment with \
              `aws configure export-credentials --profile {name} --format env`"
         ))),
-        None if must => Err(Error::Config(format!("{url}: profile {name} has no aws_access_key_id"))),
+        None if must || found.iter().any(Option::is_some) => {
+            let missing = if found[0].is_none() { keys[0] } else { keys[1] };
+            Err(Error::Config(format!(
+                "{url}: profile {name} has no {missing}: add it to ~/.aws/credentials"
+            )))
+        }
         None => Ok(builder),
     }
 }
@@ -201,7 +219,8 @@ mod tests {
 
     const FILES: &str = "[default]\naws_access_key_id = DEF\naws_secret_access_key=defsecret\n\n[lab]\n\
         # a comment\naws_access_key_id=LAB\naws_secret_access_key = labsecret\naws_session_token=labtoken\n\
-        s3 =\n  aws_access_key_id = nested\n[sso]\nsso_session=x\n";
+        s3 =\n  aws_access_key_id = nested\n[sso]\nsso_session=x\n\
+        [half]\naws_access_key_id=HALF\n[none]\nregion=x\n";
     const CONFIG: &str = "[default]\nregion=eu-north-1\n[profile lab]\nregion = eu-west-3\n\
         endpoint_url = http://lab:9000\n";
 
@@ -241,11 +260,30 @@ mod tests {
 
     #[tokio::test]
     async fn profiles_that_cannot_be_used_are_named() {
-        for (name, part) in
-            [("s3://b?profile=nobody", "no profile nobody"), ("s3://b?profile=sso", "sso_session")]
-        {
+        for (name, part) in [
+            ("s3://b?profile=nobody", "no profile nobody"),
+            ("s3://b?profile=sso", "sso_session"),
+            ("s3://b?profile=half", "no aws_secret_access_key: add"),
+            ("s3://b?profile=none", "no aws_access_key_id: add"),
+        ] {
             let error = found(name, &[]).await.unwrap_err();
             assert!(matches!(&error, Error::Config(text) if text.contains(part)), "{error}");
+        }
+        let error = found("s3://b", &[("AWS_PROFILE", "half")]).await.unwrap_err();
+        assert!(error.to_string().contains("profile half has no aws_secret_access_key"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn one_key_of_two_is_a_mistake() {
+        let keys = [("AWS_ACCESS_KEY_ID", "ENV"), ("AWS_SECRET_ACCESS_KEY", "envsecret")];
+        let names = [
+            "AWS_ACCESS_KEY_ID is set, and AWS_SECRET_ACCESS_KEY is not",
+            "AWS_ACCESS_KEY_ID is not: set both",
+        ];
+        for (key, part) in keys.into_iter().zip(names) {
+            let error = found("s3://b", &[key]).await.unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains("envsecret"), "{error}");
+            assert_eq!(found("s3://b?profile=lab", &[key]).await.unwrap().0, "LAB");
         }
     }
 }

@@ -45,6 +45,10 @@ pub fn canonical(kind: &Kind, value: &str) -> Result<String, String> {
             // So few bytes hold nothing: the unit was forgotten.
             Some(n) if n >= QUOTA_MIN => Ok(n.to_string()),
             None if lower == "none" => Ok(lower),
+            Some(n) if value.trim() == n.to_string() => {
+                Err(format!("use a size with its unit, as in {n}G, or none"))
+            }
+            Some(_) => Err(format!("use at least {}, or none", size::count(QUOTA_MIN))),
             _ => Err("use a size with its unit, such as 10G, or none".into()),
         },
         Kind::Compression => compression(&lower),

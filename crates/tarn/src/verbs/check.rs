@@ -1,7 +1,7 @@
 use crate::context::Context;
 use crate::control::report::{CheckReport, CheckedDataset};
 use crate::control::{Reply, Request};
-use crate::table::printable;
+use crate::table::{self, printable};
 use crate::{names, size};
 use anyhow::{Result, bail};
 
@@ -40,7 +40,7 @@ impl Args {
         let in_datasets: usize = report.datasets.iter().map(|d| d.problems.len()).sum();
         let problems = in_datasets + report.labels_wrong.len();
         if self.json {
-            context.print(&format!("{:#}\n", serde_json::to_value(&report)?));
+            context.print(&table::report(&report)?);
         } else {
             context.print(&text(&report, problems));
         }

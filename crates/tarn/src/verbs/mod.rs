@@ -9,6 +9,7 @@ pub mod fs;
 pub mod interval;
 pub mod man;
 pub mod mount;
+pub mod mounted;
 pub mod node;
 #[cfg(debug_assertions)]
 pub mod points;
@@ -16,5 +17,6 @@ pub mod pool;
 pub mod profile;
 pub mod serve;
 pub mod stats;
+pub mod target;
 pub mod umount;
 pub mod version;

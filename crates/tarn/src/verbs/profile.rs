@@ -1,18 +1,15 @@
-use crate::address::Address;
 use crate::context::Context;
 use crate::control::report::ProfileReport;
 use crate::control::{ProfileRequest, Reply, Request};
 use crate::ending;
 use crate::error::usage;
-use crate::names;
 use crate::node::profile::{LONGEST, not_mounted};
 use crate::node::start::asked_running;
 use crate::table::{Cell, Style, Table, choose};
-use crate::verbs::bench::mount_of;
-use crate::verbs::interval::plan;
+use crate::verbs::interval::{check_named, seconds};
+use crate::verbs::target::Target;
 use anyhow::{Result, bail};
 use serde_json::json;
-use std::path::Path;
 use std::time::Duration;
 use tarn_base::profile::{OperationProfile, SLOWEST_MAX, SlowRequest};
 use tarn_base::stopwatch::Layer;
@@ -75,31 +72,26 @@ const DEFAULT: &[&str] =
     &["operation", "count", "total", "mean", "p50", "p99", "max", "client", "mdt", "pool", "bucket"];
 const SLOWEST: &[&str] = &["at", "operation", "inode", "took", "client", "mdt", "pool", "bucket"];
 
-/// What is profiled.
-struct Target {
-    /// The name of the node that has it: the pool's, or what stands for another host's dataset.
-    node: String,
-    /// As people call it.
-    name: String,
-    /// One dataset of the node.
-    dataset: Option<String>,
-}
-
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
-        let plan = plan(&self.words)?;
-        let ([name], None) = (plan.names.as_slice(), plan.count) else {
-            return Err(usage("name one pool, dataset or directory, then SECONDS"));
+        check_named(&self.words)?;
+        let (name, time) = match self.words.as_slice() {
+            [name] => (name, TIME),
+            [name, time] => (name, seconds(time, "a profile takes", LONGEST)?),
+            _ => return Err(usage("name one pool, dataset or directory, then SECONDS")),
         };
-        let time = plan.interval.unwrap_or(TIME);
-        if time > LONGEST {
-            return Err(usage(format!("a profile takes {} seconds at most", LONGEST.as_secs())));
-        }
         let columns = choose(self.columns.as_deref(), DEFAULT, COLUMNS)?;
-        let target = target(context, name)?;
+        let target = Target::parse(context, name)?;
         let report = context.block_on(profile(context, &target, time));
         context.screen.clear();
-        let Some(report) = report? else { bail!(not_mounted(&target.name)) };
+        let report = match report {
+            Ok(Some(report)) => report,
+            failed => {
+                target.check_there(context)?;
+                failed?;
+                bail!(not_mounted(&target.name));
+            }
+        };
         context.print(&self.text(&report, columns));
         Ok(0)
     }
@@ -181,23 +173,6 @@ fn request_cell(request: &SlowRequest, column: &str) -> Cell {
         "took" => Cell::Nanos(request.took_ns()),
         column => layer(column).map_or(Cell::None, |layer| Cell::Nanos(request.layers_ns[layer])),
     }
-}
-
-/// What `name` means: a directory where it looks like one, else a pool, a dataset, or one of another host.
-fn target(context: &Context, name: &str) -> Result<Target> {
-    let (name, mounted) = match name.starts_with(['/', '.']) {
-        true => (mount_of(Path::new(name))?.dataset, true),
-        false => (name.to_string(), false),
-    };
-    if let Some(address) = Address::parse(&name) {
-        // Its node has nothing else.
-        return Ok(Target { node: address?.key(), name, dataset: None });
-    }
-    let pool = names::pool_of(&name)?.to_string();
-    context.state.pool(&pool)?;
-    // What is mounted at a directory is one dataset, even if it is the pool's first.
-    let dataset = (mounted || pool != name).then(|| name.clone());
-    Ok(Target { node: pool, name, dataset })
 }
 
 /// Has the node profile what it has mounted; `None` when there is no node.

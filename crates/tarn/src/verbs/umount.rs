@@ -5,7 +5,7 @@ use crate::control::{self, Request, Unmount};
 use crate::mounts_table::{self, KernelMount};
 use crate::names;
 use crate::node::{start, takeover};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 /// Unmount a directory or a dataset
 #[derive(Debug, clap::Args)]
@@ -29,57 +29,76 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
-        if let Some(address) = Address::parse(&self.target) {
-            let address = address?;
-            return leave(context, &address.key(), Unmount::Dataset(address.to_string()), self.force);
-        }
-        if let Some(pool) = self.dataset(context) {
-            let what = Unmount::Dataset(self.target.clone());
-            return unmount(context, &pool, what, self.force);
-        }
-        let dir =
-            directory(self.target.as_ref()).context("nothing to unmount: 'tarn fs mount' lists what is")?;
-        let Some(mount) = mounts_table::at(&dir)? else {
-            bail!("{} is no mountpoint of Tarn's: 'tarn fs mount' lists those there are", dir.display());
-        };
-        if takeover::is_dead(&mount.dir) {
-            return self.take_down_dead(context, &mount);
-        }
-        if let Some(address) = Address::parse(&mount.dataset) {
-            return leave(context, &address?.key(), Unmount::Dir(dir), self.force);
-        }
-        let pool = names::pool_of(&mount.dataset)?;
-        if self.helper && context.state.pool(pool).is_err() {
-            // The pool of another state directory: its own process flushes when the kernel says that it is gone.
-            takeover::kernel_unmount(&dir, self.force)?;
-            return Ok(0);
-        }
-        unmount(context, pool, Unmount::Dir(dir), self.force)
-    }
-
-    /// The pool, if the target names a dataset of a pool that is known here.
-    fn dataset(&self, context: &Context) -> Option<String> {
-        let pool = names::pool_of(&self.target).ok()?;
-        context.state.pool(pool).ok().map(|_| pool.to_string())
-    }
-
-    fn take_down_dead(&self, context: &Context, mount: &KernelMount) -> Result<u8> {
-        takeover::detach(&mount.dir)?;
-        context.warn(&format!("took down what an ended process had left at {}", mount.dir.display()));
-        Ok(0)
+        unmount_target(context, &self.target, self.force, self.helper)
     }
 }
 
-/// Has the process that has another host's dataset flush, unmount and leave.
-fn leave(context: &Context, key: &str, what: Unmount, force: bool) -> Result<u8> {
-    if start::ask_running(context, key, Request::Unmount { what, force })?.is_none() {
-        bail!("it is not mounted here");
+/// Unmounts a dataset, one that another host serves, or what is mounted at a directory. `helper`: umount(8) asks for it.
+pub fn unmount_target(context: &Context, target: &str, force: bool, helper: bool) -> Result<u8> {
+    if let Some(address) = Address::parse(target) {
+        let address = address?;
+        return match leave(context, &address.key(), Unmount::Dataset(address.to_string()), force)? {
+            Some(status) => Ok(status),
+            None => bail!("'{address}' is not mounted here: 'tarn fs mount' lists what is"),
+        };
     }
-    released(context, key)
+    // A dataset of a pool that is known here, else a directory.
+    let pool = names::pool_of(target).and_then(|pool| context.state.pool(pool));
+    if let Ok(pool) = &pool {
+        return unmount(context, &pool.name, Unmount::Dataset(target.into()), force);
+    }
+    let dir = match (directory(target.as_ref()), pool) {
+        (Ok(dir), _) => dir,
+        // A word that can be a dataset, and is no directory.
+        (Err(_), Err(e)) if names::pool_of(target).is_ok() => return Err(e),
+        (Err(e), _) => return Err(e.context("nothing to unmount: 'tarn fs mount' lists what is")),
+    };
+    let Some(mount) = mounts_table::at(&dir)? else {
+        bail!("{} is no mountpoint of Tarn's: 'tarn fs mount' lists those there are", dir.display());
+    };
+    if takeover::is_dead(&mount.dir) {
+        return take_down_dead(context, &mount);
+    }
+    let (node, known) = match Address::parse(&mount.dataset) {
+        Some(address) => (address?.key(), true),
+        None => {
+            let pool = names::pool_of(&mount.dataset)?.to_string();
+            let known = context.state.pool(&pool).is_ok();
+            (pool, known)
+        }
+    };
+    if known && let Some(status) = leave(context, &node, Unmount::Dir(dir.clone()), force)? {
+        return Ok(status);
+    }
+    if helper {
+        // Of another state directory: its own process flushes when the kernel says that it is gone.
+        takeover::kernel_unmount(&dir, force)?;
+        return Ok(0);
+    }
+    bail!(
+        "'{}' at {} was mounted with another state directory: unmount it with that one (TARN_STATE_DIR), or with umount(8)",
+        mount.dataset,
+        dir.display()
+    )
+}
+
+fn take_down_dead(context: &Context, mount: &KernelMount) -> Result<u8> {
+    takeover::detach(&mount.dir)?;
+    context.warn(&format!("took down what an ended process had left at {}", mount.dir.display()));
+    Ok(0)
+}
+
+/// Has the node of this name flush and unmount, and waits until it has ended if that was its last mount. `None`: no such
+/// node runs.
+pub fn leave(context: &Context, node: &str, what: Unmount, force: bool) -> Result<Option<u8>> {
+    match start::ask_running(context, node, Request::Unmount { what, force })? {
+        Some(_) => released(context, node).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Has the pool's process flush and unmount, and waits until it has let go of the pool if that was its last mount.
-pub fn unmount(context: &Context, pool: &str, what: Unmount, force: bool) -> Result<u8> {
+fn unmount(context: &Context, pool: &str, what: Unmount, force: bool) -> Result<u8> {
     context.ask(pool, Request::Unmount { what, force })?;
     released(context, pool)
 }

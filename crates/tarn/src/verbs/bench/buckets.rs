@@ -38,6 +38,11 @@ impl Buckets {
         Ok(Buckets { buckets, folder, stream, at_once })
     }
 
+    /// Where everything is that is written, in each bucket.
+    pub fn folder(&self) -> &str {
+        &self.folder
+    }
+
     pub async fn measure(&self, what: What) -> Result<f64> {
         Ok(match what {
             What::Write => parallel_put(&self.stream, OBJECT, self.at_once).await?,

@@ -54,6 +54,11 @@ impl Files {
         Ok(())
     }
 
+    /// Where everything is that is written.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn stream(&self) -> PathBuf {
         self.folder.join("stream")
     }

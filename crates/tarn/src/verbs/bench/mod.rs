@@ -3,20 +3,21 @@
 mod buckets;
 mod files;
 mod meter;
+mod outage;
 
 use crate::address::Address;
 use crate::context::Context;
 use crate::ending;
-use crate::error::usage;
-use crate::mounts_table::{self, KernelMount};
+use crate::mounts_table;
 use crate::progress::{Progress, Sink, Unit};
 use crate::table::{Cell, Style, Table, choose};
+use crate::verbs::target::{mount_of, nearest};
 use crate::{names, size};
 use anyhow::{Context as _, Result, anyhow, bail};
 use buckets::Buckets;
 use files::Files;
 use meter::Meter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ const DEFAULT: &[&str] = &["name", "buckets", "files", "ratio", "processor", "li
 
 /// One measurement may take so long.
 const STEP_LIMIT: Duration = Duration::from_secs(900);
+/// Objects are deleted in so long while a bucket fails, or not.
+const TIDY_LIMIT: Duration = Duration::from_secs(5);
 /// From these on, in percent, the buckets or the processor are what holds it back.
 const NEAR_BUCKETS: u64 = 90;
 const BUSY: u64 = 85;
@@ -143,13 +146,14 @@ impl Line {
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let columns = choose(self.columns.as_deref(), DEFAULT, COLUMNS)?;
+        self.refuse_suspended(context)?;
         let mount = mount_of(&self.dir)?;
         if Address::parse(&mount.dataset).is_some() {
             bail!("{} is another host's: measure it where its pool is", mount.dataset);
         }
         let pool = names::pool_of(&mount.dataset)?;
         let urls = context.state.pool(pool)?.urls;
-        let lines = context.block_on(self.measure(context, &urls))?;
+        let lines = context.block_on(self.measure(context, pool, &urls))?;
         let mut table = Table::new(columns.clone());
         for line in &lines {
             table.row(columns.iter().map(|column| line.cell(column)).collect());
@@ -158,20 +162,61 @@ impl Args {
         Ok(0)
     }
 
-    async fn measure(&self, context: &Context, urls: &[String]) -> Result<Vec<Line>> {
+    /// Fails when the pool that DIR is in is suspended. To look at DIR itself may mean to wait then.
+    fn refuse_suspended(&self, context: &Context) -> Result<()> {
+        let dir = std::path::absolute(&self.dir).with_context(|| self.dir.display().to_string())?;
+        match nearest(mounts_table::mounted()?, &dir) {
+            Some(mount) if Address::parse(&mount.dataset).is_none() => {
+                let result = context.block_on(outage::check(context, names::pool_of(&mount.dataset)?));
+                result.context("nothing was measured")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn measure(&self, context: &Context, pool: &str, urls: &[String]) -> Result<Vec<Line>> {
         let buckets = Buckets::open(urls, self.size)?;
-        let files = Arc::new(Files::new(&self.dir, self.size)?);
+        let mut outage = std::pin::pin!(outage::comes(context, pool));
+        let (dir, size) = (self.dir.clone(), self.size);
+        let files = tokio::select! {
+            files = beside(move || Files::new(&dir, size)) => Arc::new(files?),
+            why = &mut outage => return Err(why.context("nothing was measured")),
+        };
         let measured = tokio::select! {
             lines = all(context, &buckets, &files) => lines,
             _ = ending::told() => Err(anyhow!("interrupted; what was written is deleted")),
+            why = &mut outage => return Err(given_up(why, &buckets, &files).await),
         };
         files.stop();
-        let (objects, folder) = (buckets.tidy().await, files.tidy());
+        let objects = buckets.tidy().await;
+        let tidied = files.clone();
+        let folder = tokio::select! {
+            folder = beside(move || tidied.tidy()) => folder,
+            why = &mut outage => return Err(given_up(why, &buckets, &files).await),
+        };
         let lines = measured?;
         objects?;
         folder?;
         Ok(lines)
     }
+}
+
+/// What is told when a bucket began to fail in the middle: files cannot be deleted then, and objects perhaps.
+async fn given_up(why: anyhow::Error, buckets: &Buckets, files: &Files) -> anyhow::Error {
+    files.stop();
+    let objects = match tokio::time::timeout(TIDY_LIMIT, buckets.tidy()).await {
+        Ok(Ok(())) => String::new(),
+        _ => format!(", and in its buckets {}", buckets.folder()),
+    };
+    let left = files.folder().display();
+    anyhow!("{why:#}; when it goes on, delete {left}{objects}, which is left")
+}
+
+/// Does what may wait in the kernel for as long as a bucket does, in a thread that does not keep the program from ending.
+async fn beside<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new().name("files".into()).spawn(move || tell.send(work()).is_ok())?;
+    told.await?
 }
 
 async fn all(context: &Context, buckets: &Buckets, files: &Arc<Files>) -> Result<Vec<Line>> {
@@ -187,8 +232,7 @@ async fn all(context: &Context, buckets: &Buckets, files: &Arc<Files>) -> Result
         let of_buckets = limited(what, buckets.measure(what)).await?;
         context.screen.progress(progress(2 * n as u64 + 1));
         let (meter, files) = (Meter::start(), files.clone());
-        let work = tokio::task::spawn_blocking(move || files.measure(what));
-        let of_files = limited(what, async { work.await? }).await?;
+        let of_files = limited(what, beside(move || files.measure(what))).await?;
         lines.push(Line { what, buckets: of_buckets, files: of_files, processor: meter.busy() });
     }
     Ok(lines)
@@ -197,19 +241,6 @@ async fn all(context: &Context, buckets: &Buckets, files: &Arc<Files>) -> Result
 async fn limited(what: What, work: impl Future<Output = Result<f64>>) -> Result<f64> {
     let late = || format!("{}: not done after {} s", what.name(), STEP_LIMIT.as_secs());
     tokio::time::timeout(STEP_LIMIT, work).await.with_context(late)?.with_context(|| what.name())
-}
-
-/// The mount that a directory is in.
-pub fn mount_of(dir: &Path) -> Result<KernelMount> {
-    let path = dir.canonicalize().map_err(|e| usage(format!("{}: {e}", dir.display())))?;
-    if !path.is_dir() {
-        return Err(usage(format!("{} is no directory", dir.display())));
-    }
-    let above = mounts_table::mounted()?.into_iter().filter(|mount| path.starts_with(&mount.dir));
-    let nearest = above.max_by_key(|mount| mount.dir.components().count());
-    nearest.ok_or_else(|| {
-        usage(format!("{} is in no mounted dataset: 'tarn fs mount' lists those there are", dir.display()))
-    })
 }
 
 /// The middle of times, in nanoseconds.

@@ -1,9 +1,10 @@
 use crate::context::Context;
-use crate::control::{Reply, Request};
+use crate::control::Request;
 use crate::error::usage;
 use crate::node::start;
 use crate::table::{Cell, Style, Table};
 use crate::verbs::mount::memory;
+use crate::verbs::mounted::mounted;
 use crate::{names, options};
 use anyhow::Result;
 
@@ -61,14 +62,11 @@ impl Args {
 
     fn list(&self, context: &Context) -> Result<u8> {
         let mut table = Table::new(["name", "directory"]);
-        for pool in context.pool_names(&[])? {
-            if let Some(Reply::Mounts(mounts)) = start::ask_running(context, &pool, Request::Mounts)? {
-                for mount in mounts {
-                    table.row(vec![Cell::text(mount.dataset), Cell::text(mount.dir.display().to_string())]);
-                }
-            }
+        let (nodes, status) = mounted(context)?;
+        for mount in nodes.into_iter().flat_map(|node| node.mounts) {
+            table.row(vec![Cell::text(mount.dataset), Cell::text(mount.dir.display().to_string())]);
         }
         context.print(&table.render(&self.style));
-        Ok(0)
+        Ok(status)
     }
 }

@@ -24,18 +24,53 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
-        let (pool, other) = (names::pool_of(&self.from)?.to_string(), names::pool_of(&self.to)?);
-        if pool != other {
-            return Err(usage(format!("'{}' and '{}' are in different pools", self.from, self.to)));
-        }
-        if pool == self.from || pool == self.to {
-            return Err(usage(
-                "a pool's own dataset keeps its name: 'pool export', then 'pool import -N' renames a pool",
-            ));
-        }
+        check(&self.from, &self.to)?;
+        let pool = names::pool_of(&self.from)?.to_string();
         let request =
             Request::Rename { from: self.from, to: self.to, parents: self.parents, force: self.force };
         context.ask(&pool, request)?;
         Ok(0)
+    }
+}
+
+/// Both are datasets below one pool's own.
+fn check(from: &str, to: &str) -> Result<()> {
+    let (pool, other) = (names::pool_of(from)?, names::pool_of(to)?);
+    if pool == from {
+        return Err(usage(format!(
+            "'{from}' is a pool's own dataset and keeps its name: 'tarn pool export {from}', then 'tarn pool import -N \
+             NEWNAME {from}' renames a pool"
+        )));
+    }
+    if other == to {
+        return Err(usage(format!(
+            "'{to}' is the name of a pool: write all of the new name, as in {pool}/NAME"
+        )));
+    }
+    if pool != other {
+        return Err(usage(format!(
+            "'{from}' cannot go to another pool ('{other}'): make a dataset there, and copy the files"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_renamed_is_told() {
+        assert!(check("tank/a", "tank/b/c").is_ok());
+        for (from, to, needle) in [
+            ("tank", "tank/a", "import -N"),
+            ("tank/a", "b", "as in tank/NAME"),
+            ("tank/a", "tank", "as in tank/NAME"),
+            ("tank/a", "other/a", "copy the files"),
+            ("tank/a", "tank/..", "letters"),
+        ] {
+            let error = check(from, to).unwrap_err().to_string();
+            assert!(error.contains(needle), "{from} {to}: {error}");
+        }
     }
 }

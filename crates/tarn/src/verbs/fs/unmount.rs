@@ -1,17 +1,16 @@
 use crate::context::Context;
-use crate::control::{Request, Unmount};
-use crate::error::usage;
-use crate::names;
-use crate::node::start;
-use crate::verbs::mount::directory;
-use crate::verbs::umount::unmount;
-use anyhow::{Result, bail};
+use crate::control::Unmount;
+use crate::error::{self, usage};
+use crate::verbs::mounted::mounted;
+use crate::verbs::umount::{leave, unmount_target};
+use anyhow::Result;
 
-/// Unmount datasets, by name or mountpoint
+/// Unmount datasets, by name or mountpoint, also those that another host serves
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   tarn fs unmount tank/home
+  tarn fs unmount server:/tank/home /mnt
   tarn fs unmount -a")]
 pub struct Args {
     /// Everything that is mounted
@@ -27,27 +26,28 @@ pub struct Args {
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         if self.all {
-            for pool in context.pool_names(&[])? {
-                if start::ask_running(context, &pool, Request::Mounts)?.is_some() {
-                    unmount(context, &pool, Unmount::All, self.force)?;
-                }
-            }
-            return Ok(0);
+            return self.everything(context);
         }
         if self.targets.is_empty() {
             return Err(usage("name the datasets to unmount, or use -a"));
         }
         for target in &self.targets {
-            if target.starts_with('/') {
-                let dir = directory(target.as_ref())?;
-                let Some(mount) = crate::mounts_table::at(&dir)? else {
-                    bail!("{} is no mountpoint of Tarn's", dir.display());
-                };
-                unmount(context, names::pool_of(&mount.dataset)?, Unmount::Dir(dir), self.force)?;
-            } else {
-                unmount(context, names::pool_of(target)?, Unmount::Dataset(target.clone()), self.force)?;
-            }
+            unmount_target(context, target, self.force, false)?;
         }
         Ok(0)
+    }
+
+    /// One that cannot be unmounted does not keep the others.
+    fn everything(&self, context: &Context) -> Result<u8> {
+        let (mut nodes, mut status) = mounted(context)?;
+        // What is mounted in a mount of another's goes before that.
+        nodes.sort_by_key(|node| std::cmp::Reverse(node.depth()));
+        for node in nodes {
+            if let Err(e) = leave(context, &node.node, Unmount::All, self.force) {
+                context.warn(&error::one_line(&e));
+                status = 1;
+            }
+        }
+        Ok(status)
     }
 }

@@ -63,7 +63,8 @@ fn chosen<'a>(pool: &'a PoolReport, wanted: Option<&[&str]>) -> Result<Vec<&'a P
     wanted.iter().map(find).collect()
 }
 
-fn value(property: &PropertyReport) -> Cell {
+/// Sizes are numbers.
+pub fn value(property: &PropertyReport) -> Cell {
     match (property.name.as_str(), property.value.parse()) {
         ("size" | "allocated" | "free", Ok(n)) => Cell::Bytes(n),
         ("capacity", Ok(n)) => Cell::Percent(n),

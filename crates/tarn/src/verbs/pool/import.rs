@@ -1,9 +1,10 @@
 use crate::context::Context;
 use crate::error::usage;
+use crate::names;
 use crate::node::host;
 use crate::state::KnownPool;
+use crate::table::{Cell, Style, Table, choose, columns, printable, report};
 use crate::wiring::{self, Found, Importable};
-use crate::{names, table};
 use anyhow::{Context as _, Result, bail};
 use tarn_base::point::{self, Point};
 
@@ -13,8 +14,11 @@ use tarn_base::point::{self, Point};
 A pool is named by its name or its guid. Without -d, the buckets of pools that were exported from this host are
 searched. -d takes a bucket, or a directory that holds bucket directories; name every bucket of the pool.
 
+With -H or -o the list has one line for each pool. Columns: name, guid, state, problem, action, vdevs (how many).
+
 Example:
   tarn pool import -d /disks
+  tarn pool import -d /disks -H -o guid,name
   tarn pool import -d s3://b1/tarn -d s3://b2/tarn tank
   tarn pool import -d /disks -N oldtank tank")]
 pub struct Args {
@@ -30,15 +34,22 @@ pub struct Args {
     /// Give the pool a new name
     #[arg(short = 'N', value_name = "NEWNAME")]
     new_name: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    style: Style,
+    /// Columns of the list, separated by commas
+    #[arg(short = 'o', value_name = "COLUMNS")]
+    columns: Option<String>,
     #[arg(value_name = "POOL|GUID [NEWNAME]", num_args = 0..=2)]
     words: Vec<String>,
 }
 
+const COLUMNS: &[&[&str]] =
+    &[&["name", "pool"], &["guid", "id"], &["state"], &["problem", "status"], &["action"], &["vdevs"]];
+const DEFAULT: &[&str] = &["name", "guid", "state", "problem"];
+
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
+        let columns = choose(self.columns.as_deref(), DEFAULT, COLUMNS)?;
         let urls = self.urls(context)?;
         let found = context.block_on(wiring::scan(&urls, &context.state.pools()?, &host(&context.state)?))?;
         if let Some(wanted) = self.words.first() {
@@ -46,12 +57,12 @@ impl Args {
             import(context, &urls, &found, wanted, new_name, self.force)?;
             return Ok(0);
         }
-        if found.pools.is_empty() && !self.json {
+        if found.pools.is_empty() && !self.style.json {
             bail!("{}", nothing(&found, &urls));
         }
         found.problems.iter().for_each(|problem| context.warn(problem));
         if !self.all {
-            context.print(&self.listing(&found.pools));
+            context.print(&self.listing(&found.pools, columns)?);
             return Ok(if found.pools.is_empty() { 1 } else { 0 });
         }
         let mut status = 0;
@@ -79,12 +90,31 @@ impl Args {
         names::urls(&self.search)
     }
 
-    /// What could be imported, as zpool lists it.
-    fn listing(&self, found: &[Importable]) -> String {
-        if self.json {
-            return format!("{:#}\n", serde_json::json!(found));
+    /// What could be imported, as zpool lists it, or a line for each pool.
+    fn listing(&self, found: &[Importable], columns: Vec<String>) -> Result<String> {
+        if self.style.scripted || self.columns.is_some() {
+            let mut table = Table::new(columns.clone());
+            for pool in found {
+                table.row(columns.iter().map(|column| cell(pool, column)).collect());
+            }
+            return Ok(table.render(&self.style));
         }
-        found.iter().map(entry).collect::<Vec<_>>().join("\n")
+        if self.style.json {
+            return report(&found);
+        }
+        Ok(found.iter().map(entry).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+fn cell(pool: &Importable, column: &str) -> Cell {
+    match column {
+        "name" => Cell::text(&pool.name),
+        "guid" => Cell::text(pool.guid.to_string()),
+        "state" => Cell::text(&pool.state),
+        "problem" => pool.problem.as_deref().map_or(Cell::None, |problem| Cell::text(printable(problem))),
+        "action" => Cell::text(printable(&pool.action)),
+        "vdevs" => Cell::Count(pool.vdevs.len() as u64),
+        _ => Cell::None,
     }
 }
 
@@ -96,7 +126,7 @@ fn entry(pool: &Importable) -> String {
     text += &format!("action: {}\nconfig:\n\n", pool.action);
     let mut lines = vec![vec![pool.name.clone(), pool.state.clone()]];
     lines.extend(pool.vdevs.iter().map(|(name, state)| vec![format!("  {name}"), state.clone()]));
-    for line in table::columns(&lines, &[false, false]).lines() {
+    for line in columns(&lines, &[false, false]).lines() {
         text += &format!("\t{line}\n");
     }
     text

@@ -1,9 +1,8 @@
 use crate::context::Context;
 use crate::control::report::{IoReport, PoolReport, QueueReport, VdevReport};
-use crate::table::{Cell, columns};
+use crate::table::{Cell, Style, Table, choose, columns};
 use crate::verbs::interval::plan;
 use anyhow::Result;
-use serde_json::json;
 use std::time::Instant;
 
 /// Show capacity, operations and bandwidth of pools and vdevs
@@ -12,9 +11,14 @@ use std::time::Instant;
 The first figures are averages since the pool was opened, the next ones of each interval. Requests (-r) are counted,
 not averaged.
 
+Columns (-o), whatever the other flags: name, allocated, free, read_operations, write_operations, read_bytes, write_bytes;
+read_mean, write_mean, read_p50, write_p50, read_p99, write_p99; and for each of get, put, delete, list, sync as in
+get_requests, get_pending, get_active.
+
 Example:
   tarn pool iostat tank
-  tarn pool iostat -v tank 2 5")]
+  tarn pool iostat -v tank 2 5
+  tarn pool iostat -H -p -o name,read_bytes,write_bytes tank 1")]
 pub struct Args {
     /// Show every vdev
     #[arg(short = 'v')]
@@ -28,26 +32,73 @@ pub struct Args {
     /// Show how many requests were made, by class: what a store charges for
     #[arg(short = 'r')]
     requests: bool,
-    /// For scripts: no header, columns separated by one tab
-    #[arg(short = 'H')]
-    scripted: bool,
-    /// Exact numbers
-    #[arg(short = 'p')]
-    exact: bool,
+    #[command(flatten)]
+    style: Style,
+    /// Columns, separated by commas
+    #[arg(short = 'o', value_name = "COLUMNS")]
+    columns: Option<String>,
     /// Leave out the averages since the pool was opened
     #[arg(short = 'y')]
     skip_first: bool,
-    /// Print JSON, one array a report
-    #[arg(long)]
-    json: bool,
     /// Pools; all when none is named. Then seconds between reports, then how many
     #[arg(value_name = "POOL... [INTERVAL [COUNT]]")]
     words: Vec<String>,
 }
 
+/// When a column is shown, unless columns are chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Set {
+    Always,
+    Latency,
+    Requests,
+    Queues,
+}
+
+/// For each column: the upper header, its name, the lower header. [`Args::row`] has the cells in this order.
+const COLUMNS: &[(Set, &str, &str, &str)] = &[
+    (Set::Always, "", "name", "pool"),
+    (Set::Always, "capacity", "allocated", "alloc"),
+    (Set::Always, "", "free", "free"),
+    (Set::Always, "operations", "read_operations", "read"),
+    (Set::Always, "", "write_operations", "write"),
+    (Set::Always, "bandwidth", "read_bytes", "read"),
+    (Set::Always, "", "write_bytes", "write"),
+    (Set::Latency, "mean_wait", "read_mean_ns", "read"),
+    (Set::Latency, "", "write_mean_ns", "write"),
+    (Set::Latency, "p50_wait", "read_p50_ns", "read"),
+    (Set::Latency, "", "write_p50_ns", "write"),
+    (Set::Latency, "p99_wait", "read_p99_ns", "read"),
+    (Set::Latency, "", "write_p99_ns", "write"),
+    (Set::Requests, "requests", "get_requests", "get"),
+    (Set::Requests, "", "put_requests", "put"),
+    (Set::Requests, "", "delete_requests", "del"),
+    (Set::Requests, "", "list_requests", "list"),
+    (Set::Requests, "", "sync_requests", "sync"),
+    (Set::Queues, "get", "get_pending", "pend"),
+    (Set::Queues, "", "get_active", "activ"),
+    (Set::Queues, "put", "put_pending", "pend"),
+    (Set::Queues, "", "put_active", "activ"),
+    (Set::Queues, "delete", "delete_pending", "pend"),
+    (Set::Queues, "", "delete_active", "activ"),
+    (Set::Queues, "list", "list_pending", "pend"),
+    (Set::Queues, "", "list_active", "activ"),
+    (Set::Queues, "sync", "sync_pending", "pend"),
+    (Set::Queues, "", "sync_active", "activ"),
+];
+
+/// A column's name, and a shorter one if it has one.
+fn names(name: &'static str) -> Vec<&'static str> {
+    let short = match name {
+        "allocated" => Some("alloc"),
+        name => name.strip_suffix("_ns"),
+    };
+    std::iter::once(name).chain(short).collect()
+}
+
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
         let plan = plan(&self.words)?;
+        let shown = self.shown()?;
         let pools = context.pool_names(&plan.names)?;
         let (mut before, status) = context.of_each(&pools, |pool| context.pool_report(pool))?;
         let pools: Vec<String> = before.iter().map(|pool| pool.name.clone()).collect();
@@ -58,20 +109,21 @@ impl Args {
         };
         let mut taken = Instant::now();
         if !self.skip_first || plan.interval.is_none() {
-            self.show(context, before.iter().map(|pool| (pool, pool.clone(), pool.open_ms as f64 / 1000.0)))?;
+            let rows = before.iter().map(|pool| (pool, pool.clone(), pool.open_ms as f64 / 1000.0));
+            self.show(context, &shown, rows);
         }
-        let mut shown = 1;
+        let mut reports = 1;
         while let Some(interval) = plan.interval
-            && last.is_none_or(|last| shown < last)
+            && last.is_none_or(|last| reports < last)
         {
             std::thread::sleep(interval.saturating_sub(taken.elapsed()));
             let now = take()?;
             let seconds = taken.elapsed().as_secs_f64();
             taken = Instant::now();
             let rows = now.iter().zip(&before).map(|(now, before)| (now, difference(now, before), seconds));
-            self.show(context, rows)?;
+            self.show(context, &shown, rows);
             before = now;
-            shown += 1;
+            reports += 1;
         }
         Ok(status)
     }
@@ -80,140 +132,88 @@ impl Args {
     fn show<'a>(
         &self,
         context: &Context,
+        shown: &[usize],
         pools: impl Iterator<Item = (&'a PoolReport, PoolReport, f64)>,
-    ) -> Result<()> {
+    ) {
         let mut rows = Vec::new();
         for (pool, counters, seconds) in pools {
-            rows.push(self.row(&pool.name, &total(&counters), seconds, (pool.allocated, Some(pool.free))));
+            let room = (pool.allocated, Some(pool.free));
+            rows.push(row(Cell::text(&pool.name), &total(&counters), seconds, room));
             for vdev in counters.vdevs.iter().filter(|_| self.vdevs) {
                 let room = (vdev.allocated, vdev.free);
-                rows.push(self.row(&format!("  {}", vdev.name), vdev, seconds, room));
+                rows.push(row(Cell::Below(vdev.name.clone()), vdev, seconds, room));
             }
             if self.vdevs && !counters.caches.is_empty() {
                 // As zpool has it; for scripts the caches alone.
-                if !self.json && !self.scripted {
-                    let blank = self.heads().len() - 1;
-                    rows.push(
-                        [Cell::text("cache")].into_iter().chain((0..blank).map(|_| Cell::None)).collect(),
-                    );
+                if !self.plain() {
+                    let blank = (1..COLUMNS.len()).map(|_| Cell::None);
+                    rows.push([Cell::text("cache")].into_iter().chain(blank).collect());
                 }
                 for cache in &counters.caches {
                     let room = (cache.allocated, cache.free);
-                    rows.push(self.row(&format!("  {}", cache.name), cache, seconds, room));
+                    rows.push(row(Cell::Below(cache.name.clone()), cache, seconds, room));
                 }
             }
         }
-        context.print(&self.render(&rows)?);
-        Ok(())
+        context.print(&self.render(shown, &rows));
     }
 
-    fn row(
-        &self,
-        name: &str,
-        io: &VdevReport,
-        seconds: f64,
-        (allocated, free): (u64, Option<u64>),
-    ) -> Vec<Cell> {
-        let rate = |n: u64| (n as f64 / seconds.max(0.001)).round() as u64;
-        let mut row = vec![
-            Cell::text(name),
-            Cell::Bytes(allocated),
-            free.map_or(Cell::None, Cell::Bytes),
-            Cell::Count(rate(io.read.operations)),
-            Cell::Count(rate(io.write.operations)),
-            Cell::Bytes(rate(io.read.bytes)),
-            Cell::Bytes(rate(io.write.bytes)),
+    /// A table as other listings have it, not the two headers and the caches' own line that zpool has.
+    fn plain(&self) -> bool {
+        self.style.json || self.style.scripted || self.columns.is_some()
+    }
+
+    /// Which of [`COLUMNS`] are shown.
+    fn shown(&self) -> Result<Vec<usize>> {
+        let set = |set| match set {
+            Set::Always => true,
+            Set::Latency => self.latency,
+            Set::Requests => self.requests,
+            Set::Queues => self.queues,
+        };
+        let default: Vec<&str> = COLUMNS.iter().filter(|c| set(c.0)).map(|c| c.2).collect();
+        let names: Vec<Vec<&str>> = COLUMNS.iter().map(|c| names(c.2)).collect();
+        let names: Vec<&[&str]> = names.iter().map(Vec::as_slice).collect();
+        let chosen = choose(self.columns.as_deref(), &default, &names)?;
+        Ok(chosen.iter().filter_map(|name| COLUMNS.iter().position(|c| c.2 == name)).collect())
+    }
+
+    fn render(&self, shown: &[usize], rows: &[Vec<Cell>]) -> String {
+        let cells = |row: &Vec<Cell>| shown.iter().map(|&i| row[i].clone()).collect::<Vec<_>>();
+        if self.plain() {
+            let mut table = Table::new(shown.iter().map(|&i| COLUMNS[i].2));
+            rows.iter().for_each(|row| table.row(cells(row)));
+            return table.render(&self.style);
+        }
+        let mut lines = vec![
+            shown.iter().map(|&i| COLUMNS[i].1.to_string()).collect(),
+            shown.iter().map(|&i| COLUMNS[i].3.to_string()).collect(),
         ];
-        if self.latency {
-            let waits = [
-                io.read.mean_ns,
-                io.write.mean_ns,
-                io.read.p50_ns,
-                io.write.p50_ns,
-                io.read.p99_ns,
-                io.write.p99_ns,
-            ];
-            row.extend(waits.map(Cell::Nanos));
-        }
-        if self.requests {
-            row.extend(io.queues.iter().map(|q| Cell::Count(q.requests)));
-        }
-        if self.queues {
-            row.extend(io.queues.iter().flat_map(|q| [Cell::Count(q.pending), Cell::Count(q.active)]));
-        }
-        row
+        let shown_row = |row| cells(row).iter().map(|c| c.show(self.style.exact)).collect::<Vec<_>>();
+        lines.extend(rows.iter().map(shown_row));
+        let right: Vec<bool> = (0..shown.len()).map(|i| i > 0).collect();
+        columns(&lines, &right)
     }
+}
 
-    fn render(&self, rows: &[Vec<Cell>]) -> Result<String> {
-        let heads = self.heads();
-        if self.json {
-            let number = |cell: &Cell| cell.show(true).parse::<u64>().map_or(json!(null), |n| json!(n));
-            let object = |row: &Vec<Cell>| {
-                let mut object = serde_json::Map::new();
-                object.insert("name".into(), json!(row[0].show(true).trim()));
-                let named = heads.iter().zip(row).skip(1);
-                object.extend(named.map(|((_, key, _), cell)| (key.to_string(), number(cell))));
-                serde_json::Value::Object(object)
-            };
-            return Ok(format!("{:#}\n", json!(rows.iter().map(object).collect::<Vec<_>>())));
-        }
-        let mut lines: Vec<Vec<String>> =
-            rows.iter().map(|row| row.iter().map(|c| c.show(self.exact)).collect()).collect();
-        if self.scripted {
-            return Ok(lines.into_iter().map(|l| l.join("\t") + "\n").collect());
-        }
-        lines.insert(0, heads.iter().map(|(group, _, _)| group.to_string()).collect());
-        lines.insert(1, heads.iter().map(|(_, _, head)| head.to_string()).collect());
-        let right: Vec<bool> = (0..heads.len()).map(|i| i > 0).collect();
-        Ok(columns(&lines, &right))
-    }
-
-    /// For each column: the upper header, the name in JSON, the lower header.
-    fn heads(&self) -> Vec<(&'static str, &'static str, &'static str)> {
-        let mut heads = vec![
-            ("", "name", "pool"),
-            ("capacity", "allocated", "alloc"),
-            ("", "free", "free"),
-            ("operations", "read_operations", "read"),
-            ("", "write_operations", "write"),
-            ("bandwidth", "read_bytes", "read"),
-            ("", "write_bytes", "write"),
-        ];
-        if self.latency {
-            heads.extend([
-                ("mean_wait", "read_mean_ns", "read"),
-                ("", "write_mean_ns", "write"),
-                ("p50_wait", "read_p50_ns", "read"),
-                ("", "write_p50_ns", "write"),
-                ("p99_wait", "read_p99_ns", "read"),
-                ("", "write_p99_ns", "write"),
-            ]);
-        }
-        if self.requests {
-            heads.extend([
-                ("requests", "get_requests", "get"),
-                ("", "put_requests", "put"),
-                ("", "delete_requests", "del"),
-                ("", "list_requests", "list"),
-                ("", "sync_requests", "sync"),
-            ]);
-        }
-        if self.queues {
-            heads.extend([
-                ("get", "get_pending", "pend"),
-                ("", "get_active", "activ"),
-                ("put", "put_pending", "pend"),
-                ("", "put_active", "activ"),
-                ("delete", "delete_pending", "pend"),
-                ("", "delete_active", "activ"),
-                ("list", "list_pending", "pend"),
-                ("", "list_active", "activ"),
-                ("sync", "sync_pending", "pend"),
-                ("", "sync_active", "activ"),
-            ]);
-        }
-        heads
-    }
+/// All cells of a line, in the order of [`COLUMNS`].
+fn row(name: Cell, io: &VdevReport, seconds: f64, (allocated, free): (u64, Option<u64>)) -> Vec<Cell> {
+    let rate = |n: u64| (n as f64 / seconds.max(0.001)).round() as u64;
+    let mut row = vec![
+        name,
+        Cell::Bytes(allocated),
+        free.map_or(Cell::None, Cell::Bytes),
+        Cell::Count(rate(io.read.operations)),
+        Cell::Count(rate(io.write.operations)),
+        Cell::Bytes(rate(io.read.bytes)),
+        Cell::Bytes(rate(io.write.bytes)),
+    ];
+    let (read, write) = (&io.read, &io.write);
+    let waits = [read.mean_ns, write.mean_ns, read.p50_ns, write.p50_ns, read.p99_ns, write.p99_ns];
+    row.extend(waits.map(Cell::Nanos));
+    row.extend(io.queues.iter().map(|q| Cell::Count(q.requests)));
+    row.extend(io.queues.iter().flat_map(|q| [Cell::Count(q.pending), Cell::Count(q.active)]));
+    row
 }
 
 /// Counters of all vdevs as one; latencies are weighted by operations, percentiles are the worst.
@@ -269,25 +269,55 @@ mod tests {
         let queues = [1, 2, 3, 4, 5].map(|n| QueueReport { requests: 100 * n, pending: n, active: 10 * n });
         let vdev = VdevReport { queues, ..VdevReport::default() };
         let pool = pool(1000, vec![vdev.clone(), vdev]);
-        let args = Args {
-            vdevs: false,
-            latency: false,
-            queues: true,
-            requests: true,
-            scripted: false,
-            exact: true,
-            skip_first: false,
-            json: true,
-            words: Vec::new(),
-        };
-        let row = args.row("tank", &total(&pool), 1.0, (0, None));
-        let shown: serde_json::Value = serde_json::from_str(&args.render(&[row]).unwrap()).unwrap();
+        let args = args(Style { json: true, ..Style::default() }, None);
+        let args = Args { queues: true, requests: true, ..args };
+        let row = row(Cell::text("tank"), &total(&pool), 1.0, (0, None));
+        let shown = args.render(&args.shown().unwrap(), &[row]);
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert!(shown[0].get("read_p50_ns").is_none());
         for (n, class) in ["get", "put", "delete", "list", "sync"].into_iter().enumerate() {
             let n = n as u64 + 1;
             assert_eq!(shown[0][format!("{class}_pending")], 2 * n);
             assert_eq!(shown[0][format!("{class}_active")], 20 * n);
             assert_eq!(shown[0][format!("{class}_requests")], 200 * n);
         }
+    }
+
+    fn args(style: Style, columns: Option<&str>) -> Args {
+        Args {
+            vdevs: false,
+            latency: false,
+            queues: false,
+            requests: false,
+            style,
+            columns: columns.map(String::from),
+            skip_first: false,
+            words: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn columns_are_chosen_by_name() {
+        let vdev = VdevReport {
+            read: IoReport { p99_ns: 7000, ..IoReport::default() },
+            queues: [QueueReport { requests: 3, ..QueueReport::default() }; 5],
+            ..VdevReport::default()
+        };
+        let rows = [row(Cell::Below("/d1".into()), &vdev, 1.0, (5, None))];
+        assert_eq!(rows[0].len(), COLUMNS.len());
+        let shown = |style: Style, columns| {
+            let args = args(style, columns);
+            args.shown().map(|shown| args.render(&shown, &rows))
+        };
+        let style = Style { scripted: true, exact: true, json: false };
+        let chosen = Some("name,put_requests,read_p99,alloc");
+        assert_eq!(shown(style, chosen).unwrap(), "  /d1\t3\t7000\t5\n");
+        let text = shown(Style::default(), Some("free,alloc")).unwrap();
+        assert_eq!(text, "FREE  ALLOC\n   -     5B\n");
+        assert!(shown(Style::default(), None).unwrap().trim_start().starts_with("capacity"));
+        let json = shown(Style { json: true, ..Style::default() }, Some("name")).unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()[0]["name"], "/d1");
+        assert!(shown(Style::default(), Some("nope")).is_err());
     }
 
     fn pool(open_ms: u64, vdevs: Vec<VdevReport>) -> PoolReport {

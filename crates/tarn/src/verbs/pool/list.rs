@@ -89,7 +89,7 @@ fn pool_cell(pool: &PoolReport, column: &str) -> Cell {
 fn vdev_cell(vdev: &VdevReport, column: &str, long: bool) -> Cell {
     let name = if long { &vdev.url } else { &vdev.name };
     match column {
-        "name" => Cell::text(format!("  {name}")),
+        "name" => Cell::Below(name.clone()),
         "size" => vdev.size.map_or(Cell::None, Cell::Bytes),
         "allocated" => Cell::Bytes(vdev.allocated),
         "free" => vdev.free.map_or(Cell::None, Cell::Bytes),

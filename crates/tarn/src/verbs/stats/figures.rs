@@ -360,7 +360,7 @@ impl Figures {
                 .map_or(Cell::None, Cell::Percent),
             "l2read" => self.rate.bytes(self.l2_read_bytes),
             "dirty" => Cell::Bytes(self.dirty),
-            "txg" => Cell::text(self.txg.to_string()),
+            "txg" => Cell::Number(self.txg),
             "sync_p50" => nanos(&self.sync_times, 0.5),
             "sync_p99" => nanos(&self.sync_times, 0.99),
             other => self.all.cell(other),

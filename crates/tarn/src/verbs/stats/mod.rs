@@ -7,15 +7,13 @@ use crate::context::Context;
 use crate::control::{Reply, Request};
 use crate::error::usage;
 use crate::node::start::ask_running;
-use crate::table::{Cell, Style, Table, choose};
+use crate::table::{self, Cell, Style, Table, choose};
 use crate::telemetry::Sample;
-use crate::verbs::interval::plan;
-use crate::verbs::mount::directory;
-use crate::{control, names};
+use crate::verbs::interval::{check_named, plan};
+use crate::verbs::target::Target;
 use anyhow::{Result, bail};
 use figures::Figures;
 use std::io::IsTerminal;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Between two looks where nobody says how long.
@@ -57,30 +55,24 @@ pub struct Args {
     words: Vec<String>,
 }
 
-/// What is looked at.
-struct Target {
-    pool: String,
-    /// One dataset of it.
-    dataset: Option<String>,
-}
-
 impl Args {
     pub fn run(self, context: &Context) -> Result<u8> {
+        check_named(&self.words)?;
         let plan = plan(&self.words)?;
         let [name] = plan.names.as_slice() else {
             return Err(usage("name one pool, dataset or directory, then INTERVAL and COUNT"));
         };
-        let target = target(context, name)?;
+        let target = Target::parse(context, name)?;
         let take = || sample(context, &target);
         if self.raw {
-            context.print(&format!("{:#}\n", serde_json::to_value(take()?)?));
+            context.print(&table::report(&take()?)?);
             return Ok(0);
         }
         let plain = self.style.scripted || self.style.exact || self.style.json || self.columns.is_some();
         let live = !plain && std::io::stdout().is_terminal();
         let interval = plan.interval.or(live.then_some(LIVE));
         // A pool that nobody serves does nothing, and would be opened anew for each page.
-        let served = ask_running(context, &target.pool, Request::Mounts)?.is_some();
+        let served = ask_running(context, &target.node, Request::Mounts)?.is_some();
         let once = interval.is_none() || (plan.interval.is_none() && !served);
         let last = if once { Some(1) } else { plan.count };
         let mut screen = live.then(screen::Screen::default);
@@ -131,46 +123,22 @@ impl Args {
     }
 }
 
-/// What `name` means: a directory where it looks like one, else a pool or a dataset.
-fn target(context: &Context, name: &str) -> Result<Target> {
-    if !name.starts_with(['/', '.']) {
-        let pool = names::pool_of(name)?.to_string();
-        let dataset = (pool != name).then(|| name.to_string());
-        return Ok(Target { pool, dataset });
-    }
-    let dir = directory(Path::new(name))?;
-    let mut found = None;
-    for pool in context.pool_names(&[])? {
-        for mount in mounts(context, &pool)? {
-            let depth = mount.dir.components().count();
-            if dir.starts_with(&mount.dir) && found.as_ref().is_none_or(|(best, _)| *best < depth) {
-                found = Some((depth, Target { pool: pool.clone(), dataset: Some(mount.dataset) }));
-            }
-        }
-    }
-    match found {
-        Some((_, target)) => Ok(target),
-        None => {
-            bail!("nothing of a pool is mounted at {}: 'tarn fs mount' shows what is where", dir.display())
-        }
-    }
-}
-
-fn mounts(context: &Context, pool: &str) -> Result<Vec<control::report::MountReport>> {
-    Ok(match ask_running(context, pool, Request::Mounts)? {
-        Some(Reply::Mounts(mounts)) => mounts,
-        _ => Vec::new(),
-    })
-}
-
+/// The counters of what is looked at. A pool that nobody serves is opened for them.
 fn sample(context: &Context, target: &Target) -> Result<Sample> {
-    let Reply::Stats(mut sample) = context.ask(&target.pool, Request::Stats)? else {
-        bail!("the node of pool '{}' answered something else", target.pool);
+    let reply = match target.far {
+        true => ask_running(context, &target.node, Request::Stats)?,
+        false => Some(context.ask(&target.node, Request::Stats)?),
+    };
+    let mut sample = match reply {
+        Some(Reply::Stats(sample)) => sample,
+        Some(_) => bail!("the node of '{}' answered something else", target.name),
+        None => bail!("'{}' is not mounted here: 'tarn fs mount' shows what is", target.name),
     };
     if let Some(name) = &target.dataset {
         sample.datasets.retain(|dataset, _| dataset == name);
         if sample.datasets.is_empty() {
-            bail!("dataset '{name}' is not in use: 'tarn fs mount' shows what is mounted");
+            target.check_there(context)?;
+            bail!("dataset '{name}' is not in use, and has no figures: 'tarn mount {name} DIR' mounts it");
         }
     }
     Ok(*sample)
