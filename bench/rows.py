@@ -202,6 +202,12 @@ SLOW = [
         "fsync of each.",
     ),
     Row(
+        "slow-overwrite", "slow", "20 ms: overwrites of 4 KiB here and there, of one request after the other", "/s",
+        "single", 10.0, None,
+        "Two thousand writes of 4 KiB at random places of a cold file of 256 MiB, and an fsync after the last. Beside it a "
+        "client that asks for the record of 128 KiB in which a write would lie, and for the next when it has come.",
+    ),
+    Row(
         "slow-large-read", "slow", "20 ms: O_DIRECT reads of 64 MiB, of one request at a time", "B/s", "single",
         10.0, None,
         "One stream in calls of 64 MiB. Beside it a client that GETs 1 MiB, the largest request that FUSE makes, "

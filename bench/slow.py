@@ -16,10 +16,13 @@ CONNECTION, BUCKET = 60e6, 40e6
 BUCKETS = (1, 2, 4, 8, 12)
 # How long a stream of a row takes at its limit.
 SECONDS = 6
+RECORD = 128 << 10
 # Of the rows without limits on buckets.
 LARGE = 64 * MIB
 # Of the raw store, at once.
 PUTS = 48
+# Of the file that is overwritten here and there, and how often; one by one, so many tell.
+OVERWRITTEN, OVERWRITES, ONE_BY_ONE = 256 * MIB, 2000, 50
 # Of the files that are read in shuffled order, and how many readers share them.
 SHUFFLED, READERS = 256 << 10, 4
 
@@ -39,6 +42,9 @@ class Slowness:
         self.pool = Tarn(bench.pool("far", self.far.urls("far")))
         self.size = min(bench.size, 8 * LARGE)
         write_files(self.pool, ["large"], self.size, bench.block)
+        # It has its own file: what the other rows read should lie as it was written.
+        self.overwritten = min(self.size, OVERWRITTEN)
+        write_files(self.pool, ["overwritten"], self.overwritten, bench.block)
         self.without = Tarn(self.pool.pool, "-o", "prefetch=off")
         self.set = os.path.join(self.pool.mnt, "set")
         os.mkdir(self.set)
@@ -55,7 +61,7 @@ class Slowness:
             self.results.add(f"scale-{buckets}", "cap", buckets * BUCKET)
         for peer in self.bench.peers(first_byte_ms=FIRST_BYTE, connection=CONNECTION, bucket=BUCKET):
             self.peer(peer)
-        rows = (self.prefetch, self.shuffled, self.batching, self.files, self.large, self.fsync)
+        rows = (self.prefetch, self.shuffled, self.batching, self.files, self.overwrite, self.large, self.fsync)
         for row in self.bench.turned(rows, number):
             row()
 
@@ -128,6 +134,22 @@ class Slowness:
             self.results.add("slow-files", system, count / (time.monotonic() - start))
         for entry in os.scandir(folder):
             os.unlink(entry.path)
+
+    def overwrite(self):
+        """Writes into a cold file, an fsync after the last; and requests for the records that they lie in."""
+        self.pool.remount_cold()
+        data, blocks = self.bench.block[:4096], self.overwritten // 4096
+        start = time.monotonic()
+        fd = os.open(os.path.join(self.pool.mnt, "overwritten"), os.O_WRONLY)
+        for _ in range(OVERWRITES):
+            os.pwrite(fd, data, random.randrange(blocks) * 4096)
+        os.fsync(fd)
+        os.close(fd)
+        self.results.add("slow-overwrite", "tarn", OVERWRITES / (time.monotonic() - start))
+        objects = yardstick.objects(self.bench.server, MIB, "far")
+        ways = yardstick.parts(self.far, objects, RECORD, ONE_BY_ONE, 1, OVERWRITES)
+        for way, moved in ways.items():
+            self.results.add("slow-overwrite", "single", moved.speed / RECORD, way=way)
 
     def large(self):
         """Calls of 64 MiB, and a client that asks for 1 MiB after 1 MiB."""
