@@ -46,6 +46,8 @@ class Far:
         self.store = bench.slow(**self.LIMITS) if self.LIMITS else bench.server
         self.pool = Tarn(bench.pool(self.NAME, self.store.urls(self.NAME)))
         write_files(self.pool, [FILE], self.size, bench.block)
+        # Now: what is written and freed later is not there for long.
+        self.objects = yardstick.objects(bench.server, MIB, self.NAME)
 
     def round(self, number):
         turns = [self.tarn, lambda: self.raw(number)]
@@ -67,9 +69,8 @@ class Far:
 
     def raw(self, number):
         """Requests for as much as is read, of the objects in which it lies."""
-        objects = yardstick.objects(self.bench.server, MIB, self.NAME)
         for row, block, depth in self.rows():
-            ways = yardstick.parts(self.store, objects, block, self.READS[depth], depth, number)
+            ways = yardstick.parts(self.store, self.objects, block, self.READS[depth], depth, number)
             for way, moved in ways.items():
                 self.results.add(row, "raw", moved.speed / block, way=way)
 

@@ -42,6 +42,8 @@ class Slowness:
         self.pool = Tarn(bench.pool("far", self.far.urls("far")))
         self.size = min(bench.size, 8 * LARGE)
         write_files(self.pool, ["large"], self.size, bench.block)
+        # Now: what is written and freed later is not there for long.
+        self.objects = yardstick.objects(bench.server, MIB, "far")
         # It has its own file: what the other rows read should lie as it was written.
         self.overwritten = min(self.size, OVERWRITTEN)
         write_files(self.pool, ["overwritten"], self.overwritten, bench.block)
@@ -146,8 +148,7 @@ class Slowness:
         os.fsync(fd)
         os.close(fd)
         self.results.add("slow-overwrite", "tarn", OVERWRITES / (time.monotonic() - start))
-        objects = yardstick.objects(self.bench.server, MIB, "far")
-        ways = yardstick.parts(self.far, objects, RECORD, ONE_BY_ONE, 1, OVERWRITES)
+        ways = yardstick.parts(self.far, self.objects, RECORD, ONE_BY_ONE, 1, OVERWRITES)
         for way, moved in ways.items():
             self.results.add("slow-overwrite", "single", moved.speed / RECORD, way=way)
 

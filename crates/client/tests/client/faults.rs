@@ -5,6 +5,7 @@ use crate::world::{READ_WRITE, World, pattern};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tarn_base::{FsError, Ino};
+use tarn_client::Target;
 
 const KIB: usize = 1 << 10;
 
@@ -47,6 +48,29 @@ async fn a_full_pool_refuses_new_data_and_keeps_old() {
     world.remount();
     let (_, handle) = world.open("late").await;
     assert_eq!(world.read(handle, 0, 64 * KIB).await, pattern(2, 0, 64 * KIB));
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_no_enospc_for_want_of_asking_again() {
+    let world = World::new(9, 4096, Behaviour { capacity: 256 << 10, ..Behaviour::default() });
+    let (_, handle) = world.create("f").await;
+    while world.write(handle, Target::End, &[1; 16 * KIB]).await.is_ok() {}
+    world.client.sync_all().wait().await.unwrap();
+    // Room that came while nobody wrote.
+    world.store.behaviour.lock().capacity = 1 << 20;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    world.write(handle, Target::End, &[2; 16 * KIB]).await.unwrap();
+    world.client.sync_all().wait().await.unwrap();
+
+    // A flush found no room, and then what it was to write is gone.
+    let (late, other) = world.create("late").await;
+    world.write(other, 0, &[3; 64 * KIB]).await.unwrap();
+    world.store.behaviour.lock().capacity = 256 << 10;
+    assert_eq!(world.client.fsync(late, false).wait().await, Err(FsError::NoSpace));
+    world.store.behaviour.lock().capacity = 1 << 20;
+    world.set_size(late, 0).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    world.write(other, 0, &[4; 64 * KIB]).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
