@@ -226,8 +226,8 @@ fn snapshot(
 
 /// The idle records that may go now: all of them, or one and what must commit no later than it. Behind the
 /// committed size the lower ones must not stay back, so one that is in flight and was written again since holds
-/// back all above it; says whether that happened.
-fn takeable(state: &State, wanted: Option<u64>) -> (Vec<u64>, bool) {
+/// back all above it; says whether that happened. At most `most` of them.
+fn takeable(state: &State, wanted: Option<u64>, most: usize) -> (Vec<u64>, bool) {
     let behind = state.committed_size / state.record_size.max(1);
     let barrier = state.rewritten.range(behind..).next().map_or(u64::MAX, |r| *r);
     let (first, last) = match wanted {
@@ -235,7 +235,7 @@ fn takeable(state: &State, wanted: Option<u64>) -> (Vec<u64>, bool) {
         Some(record) if !state.idle.contains(&record) => return (Vec::new(), false),
         Some(record) => (behind.min(record), record),
     };
-    let records = state.idle.range(first..=last).copied().take_while(|r| *r < barrier).collect();
+    let records = state.idle.range(first..=last).copied().take_while(|r| *r < barrier).take(most).collect();
     (records, state.idle.range(first..=last).next_back().is_some_and(|r| *r > barrier))
 }
 
@@ -254,7 +254,7 @@ impl Filling {
             },
         };
         let mut state = inode.state.lock();
-        let (records, held_back) = takeable(&state, wanted);
+        let (records, held_back) = takeable(&state, wanted, self.budget.records + 1);
         let mut took = if held_back { Took::Later } else { Took::All };
         for record in records {
             let first = self.flight.bytes == 0;
