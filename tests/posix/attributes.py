@@ -5,7 +5,7 @@ import stat
 import threading
 import time
 
-from checks import acl, as_user, check, main, opened, read, refused, write
+from checks import KEEP_SIZE, PUNCH, ZERO, acl, as_user, check, fallocate, main, opened, read, refused, write
 
 OTHER = 65534
 
@@ -31,6 +31,13 @@ def extended_attributes(here):
             os.removexattr(path, "user.a")
     with refused(errno.EOPNOTSUPP):
         os.setxattr("f", "nonsense", b"x")
+    with refused(errno.EINVAL):
+        os.setxattr("f", "user.", b"x")
+    # Made anew and there before: it cannot be both.
+    with refused(errno.EEXIST):
+        os.setxattr("f", "user.empty", b"x", os.XATTR_CREATE | os.XATTR_REPLACE)
+    with refused(errno.ENODATA):
+        os.setxattr("f", "user.none", b"x", os.XATTR_CREATE | os.XATTR_REPLACE)
     with refused(errno.ERANGE, errno.ENAMETOOLONG):
         os.setxattr("f", "user." + "n" * 300, b"x")
 
@@ -150,6 +157,35 @@ def chown_drops_set_id_bits(here):
     assert (st.st_uid, st.st_gid) == (1000, 1000)
     os.chown("f", 2**31 + 5, 2**32 - 2)
     assert (os.stat("f").st_uid, os.stat("f").st_gid) == (2**31 + 5, 2**32 - 2)
+
+
+@check
+def who_changes_content_takes_set_id_bits_away(here):
+    os.chmod(here, 0o755)
+    write("source", b"s" * (1 << 20)), os.chmod("source", 0o644)
+
+    def changes(fd, source):
+        yield lambda: os.pwrite(fd, b"z", 0)
+        yield lambda: fallocate(fd, 0, 0, 1 << 20)
+        yield lambda: fallocate(fd, KEEP_SIZE | PUNCH, 0, 4096)
+        yield lambda: fallocate(fd, ZERO, 0, 4096)
+        yield lambda: os.copy_file_range(source, fd, 4096)
+        yield lambda: os.copy_file_range(source, fd, 1 << 20, 0, 0)
+        yield lambda: os.ftruncate(fd, 5)
+
+    def change(number):
+        def body():
+            with opened("f", os.O_RDWR) as fd, opened("source", os.O_RDONLY) as source:
+                list(changes(fd, source))[number]()
+
+        return body
+
+    write("f", b"x" * 8192)
+    for number in range(len(list(changes(0, 0)))):
+        os.chmod("f", 0o6777)
+        assert os.stat("f").st_mode & 0o7777 == 0o6777
+        assert as_user(OTHER, OTHER, change(number)), f"change {number}"
+        assert os.stat("f").st_mode & 0o7777 == 0o777, f"change {number}"
 
 
 @check

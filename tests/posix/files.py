@@ -279,6 +279,33 @@ def copies_within_a_file_system(here):
 
 
 @check
+def a_copy_of_what_is_being_cut_is_short(here):
+    def cut(stop):
+        with opened("source") as fd:
+            while not stop.is_set():
+                os.pwrite(fd, b"S" * (8 * RECORD), 0)
+                os.ftruncate(fd, 0)
+
+    stop = multiprocessing.Event()
+    cutter = multiprocessing.Process(target=cut, args=(stop,))
+    write("source")
+    cutter.start()
+    end = time.monotonic() + 3
+    try:
+        with opened("source", os.O_RDONLY) as source:
+            while time.monotonic() < end:
+                # In step with records and out of it; a head, whole records and a tail.
+                for at, to in ((0, 0), (5001, 0), (RECORD - 7, RECORD - 7)):
+                    with opened("target", os.O_RDWR | os.O_CREAT | os.O_TRUNC) as target:
+                        n = os.copy_file_range(source, target, 6 * RECORD + 99, at, to)
+                        assert os.fstat(target).st_size == (to + n if n else 0)
+                        assert os.pread(target, 8 * RECORD, to) == b"S" * n
+    finally:
+        stop.set()
+        cutter.join()
+
+
+@check
 def large_and_odd_offsets(here):
     with opened("f") as fd:
         os.pwrite(fd, b"far", (1 << 43) - 1)

@@ -56,69 +56,92 @@ impl Client {
         let range = Range { from: from_offset, to: to_offset, len };
         self.answer_to_the_end(async move {
             client.touch(&from.inode);
-            client.copy(&from.inode, &to.inode, range).await?;
-            Ok(len)
+            let mut done = 0;
+            match client.copy(&from.inode, &to.inode, range, &mut done).await {
+                Err(e) if done == 0 => Err(e),
+                _ => Ok(done),
+            }
         })
     }
 
-    async fn copy(self: &Arc<Self>, from: &Arc<Inode>, to: &Arc<Inode>, range: Range) -> Result<(), FsError> {
+    /// Counts in `done` what was copied: less than the range where the source is cut meanwhile, or on an error.
+    async fn copy(
+        self: &Arc<Self>,
+        from: &Arc<Inode>,
+        to: &Arc<Inode>,
+        range: Range,
+        done: &mut u64,
+    ) -> Result<(), FsError> {
         let record_size = from.state.lock().record_size;
         let alike = record_size == to.state.lock().record_size;
         let head = (record_size - range.from % record_size) % record_size;
         let whole = range.len.saturating_sub(head) / record_size;
         if !alike || range.from % record_size != range.to % record_size || whole == 0 {
-            return self.copy_bytes(from, to, range).await;
+            return self.copy_bytes(from, to, range, done).await;
         }
-        let shared = whole * record_size;
-        self.copy_bytes(from, to, Range { len: head, ..range }).await?;
-        let middle = Range { from: range.from + head, to: range.to + head, len: shared };
-        self.share(from, to, middle, record_size).await?;
-        let done = head + shared;
-        let tail = Range { from: range.from + done, to: range.to + done, len: range.len - done };
-        self.copy_bytes(from, to, tail).await
+        self.copy_bytes(from, to, Range { len: head, ..range }, done).await?;
+        if *done < head {
+            return Ok(());
+        }
+        let middle = Range { from: range.from + head, to: range.to + head, len: whole * record_size };
+        *done += self.share(from, to, middle, record_size).await?;
+        if *done < head + middle.len {
+            return Ok(());
+        }
+        let tail = Range { from: range.from + *done, to: range.to + *done, len: range.len - *done };
+        self.copy_bytes(from, to, tail, done).await
     }
 
+    /// Adds to `done` what the source had.
     async fn copy_bytes(
         self: &Arc<Self>,
         from: &Arc<Inode>,
         to: &Arc<Inode>,
         range: Range,
+        done: &mut u64,
     ) -> Result<(), FsError> {
-        let mut done = 0;
-        while done < range.len {
-            let len = CHUNK.min(range.len - done);
+        let mut at = 0;
+        while at < range.len {
+            let len = CHUNK.min(range.len - at);
             self.admit(len)?;
-            let mut read = self.read_waiting(from, range.from + done, len, Caching::Keep).await?.to_vec();
-            // The source may have shrunk meanwhile: what is not there reads as zeros.
-            read.resize(len as usize, 0);
-            self.write_waiting(to, Target::At(range.to + done), &read).await?;
-            done += len;
+            let read = self.read_waiting(from, range.from + at, len, Caching::Keep).await?.to_vec();
+            if read.is_empty() {
+                break;
+            }
+            self.write_waiting(to, Target::At(range.to + at), &read).await?;
+            at += read.len() as u64;
+            *done += read.len() as u64;
+            if (read.len() as u64) < len {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// Lets `to` point at the whole records of `from`.
+    /// Lets `to` point at the whole records of `from`. Gives the bytes of those that it had.
     async fn share(
         self: &Arc<Self>,
         from: &Arc<Inode>,
         to: &Arc<Inode>,
         range: Range,
         record_size: u64,
-    ) -> Result<(), FsError> {
+    ) -> Result<u64, FsError> {
         // Most of what is dirty goes before the files are held.
         self.flush_inode(from).await?;
         let (low, high) = if from.ino < to.ino { (from, to) } else { (to, from) };
         let _low = self.exclusive(low, u64::MAX).await?;
         let _high = if from.ino == to.ino { None } else { Some(self.exclusive(high, u64::MAX).await?) };
-        let count = range.len / record_size;
-        let (source, target) = (range.from / record_size, range.to / record_size);
-        if from.state.lock().size < range.from + range.len {
-            return Err(FsError::invalid("the source was cut meanwhile"));
+        // It may have been cut meanwhile.
+        let there = from.state.lock().size.saturating_sub(range.from);
+        let count = range.len.min(there) / record_size;
+        if count == 0 {
+            return Ok(0);
         }
+        let (source, target) = (range.from / record_size, range.to / record_size);
         self.flush_exclusive(from, source + count).await?;
         // The target's size may be committed up to the shared range: what is dirty in front of it goes first.
         self.flush_exclusive(to, target).await?;
-        let end = range.to + range.len;
+        let end = range.to + count * record_size;
         let share = ShareRange {
             from: from.ino,
             from_record: source,
@@ -143,6 +166,7 @@ impl Client {
         };
         self.less_dirty(dropped);
         shared?;
-        self.commit_rest(to).await
+        self.commit_rest(to).await?;
+        Ok(count * record_size)
     }
 }

@@ -22,6 +22,8 @@ use tarn_base::{Answer, FsError, Ino, job};
 pub enum Target {
     /// At an offset in bytes.
     At(u64),
+    /// As `At`, of pages that a mapping has changed already: to refuse them for want of space would lose them.
+    Page(u64),
     /// Behind the last byte that the file has when it is written.
     End,
 }
@@ -129,11 +131,13 @@ impl Client {
             return Answer::ok(0);
         }
         let target = target.into();
-        if let Err(e) = self.admit(data.len() as u64) {
+        if !matches!(target, Target::Page(_))
+            && let Err(e) = self.admit(data.len() as u64)
+        {
             return Answer::err(e);
         }
         add(&self.stats.writes, 1);
-        let dropped = if kill_privileges { self.drop_privileges(file.inode.ino) } else { Answer::ok(()) };
+        let dropped = if kill_privileges { self.drop_privileges(file.inode.ino) } else { Answer::ok(false) };
         if let Answer::Ready(dropped) = &dropped {
             if let Err(e) = dropped {
                 return Answer::err(e.clone());
@@ -225,7 +229,7 @@ impl Client {
         let fresh = {
             let mut state = inode.state.lock();
             let offset = match target {
-                Target::At(offset) => offset,
+                Target::At(offset) | Target::Page(offset) => offset,
                 Target::End => state.size,
             };
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_SIZE_MAX) {
@@ -400,12 +404,13 @@ impl Client {
         }
     }
 
-    /// Drops setuid and setgid, if the file has them.
-    fn drop_privileges(&self, ino: Ino) -> Answer<()> {
+    /// Drops setuid and setgid: before somebody changes the file's content who may not leave it them. Says whether it had
+    /// one of them.
+    pub fn drop_privileges(&self, ino: Ino) -> Answer<bool> {
         let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
         match self.mds.getattr(ino) {
-            Answer::Ready(Ok(attr)) if attr.mode & (mode::SETUID | mode::SETGID) == 0 => Answer::ok(()),
-            _ => self.mds.setattr(ino, set).map(|_| ()),
+            Answer::Ready(Ok(attr)) if attr.mode & (mode::SETUID | mode::SETGID) == 0 => Answer::ok(false),
+            _ => self.mds.setattr(ino, set).map(|_| true),
         }
     }
 }

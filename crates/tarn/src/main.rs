@@ -50,6 +50,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<u8> {
+    node::memory::few_arenas();
     let words: Vec<String> = std::env::args_os().map(|w| w.to_string_lossy().into_owned()).collect();
     let line = match mount_helper::helper(&words) {
         Some(helper) => match helper? {

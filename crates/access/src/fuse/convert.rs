@@ -122,9 +122,10 @@ pub(super) fn open_mode(flags: OpenFlags) -> OpenMode {
 /// Where a write goes: to the end if its descriptor appends now. Pages that a mapping has changed go where they lie,
 /// whichever descriptor of the file the kernel sends them by.
 pub(super) fn target(offset: u64, write_flags: WriteFlags, flags: OpenFlags) -> Target {
-    match flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-        true => Target::End,
-        false => Target::At(offset),
+    match (write_flags.contains(WriteFlags::FUSE_WRITE_CACHE), flags.0 & libc::O_APPEND != 0) {
+        (true, _) => Target::Page(offset),
+        (false, true) => Target::End,
+        (false, false) => Target::At(offset),
     }
 }
 
@@ -160,18 +161,29 @@ pub(super) fn seek(whence: i32) -> Result<Seek, FsError> {
     }
 }
 
-pub(super) fn xattr_mode(flags: i32) -> Result<XattrMode, FsError> {
+/// `None` for one that is to be made anew and to be there before.
+pub(super) fn xattr_mode(flags: i32) -> Result<Option<XattrMode>, FsError> {
+    const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
     match flags {
-        0 => Ok(XattrMode::Any),
-        libc::XATTR_CREATE => Ok(XattrMode::Create),
-        libc::XATTR_REPLACE => Ok(XattrMode::Replace),
+        0 => Ok(Some(XattrMode::Any)),
+        libc::XATTR_CREATE => Ok(Some(XattrMode::Create)),
+        libc::XATTR_REPLACE => Ok(Some(XattrMode::Replace)),
+        BOTH => Ok(None),
         _ => Err(FsError::invalid("extended attribute flags")),
     }
 }
 
+/// Classes of extended attributes in which names are free.
+const XATTR_CLASSES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
 /// Whether extended attributes of that name exist here at all; the kernel has checked who may touch them.
 pub(super) fn xattr_supported(name: &[u8]) -> bool {
-    [&b"user."[..], b"trusted.", b"security."].iter().any(|space| name.starts_with(space)) || is_acl(name)
+    XATTR_CLASSES.iter().any(|class| name.starts_with(class)) || is_acl(name)
+}
+
+/// Whether the name is a class and nothing more.
+pub(super) fn xattr_nameless(name: &[u8]) -> bool {
+    XATTR_CLASSES.contains(&name)
 }
 
 pub(super) fn is_acl(name: &[u8]) -> bool {

@@ -74,6 +74,26 @@ impl Door {
         self.changed(request, touches, answer, reply, send, undo);
     }
 
+    /// Changes a file's content in a way in which the kernel does not say whether setuid and setgid must go: they go unless it
+    /// is root's.
+    fn without_privileges<T: Send + 'static>(
+        &self,
+        request: &Request,
+        file: INodeNo,
+        change: impl FnOnce(&Arc<Client>) -> Answer<T> + Send + 'static,
+    ) -> Answer<T> {
+        if request.uid() == 0 {
+            return change(&self.client);
+        }
+        let (client, late) = (self.client.clone(), self.late.clone());
+        then(self.client.drop_privileges(ino(file)), move |dropped| {
+            if dropped {
+                late.attributes_changed(file);
+            }
+            change(&client)
+        })
+    }
+
     /// Replies to what changes names or files. If it is done when nobody waits for it any more, it goes to `undo`, and the
     /// kernel asks again for what it touched.
     fn changed<T, R>(
@@ -554,7 +574,15 @@ impl Filesystem for Door {
         let answer = match xattr_mode(flags) {
             Err(error) => Answer::err(error),
             Ok(_) if !xattr_supported(name.as_bytes()) => Answer::err(FsError::NotSupported),
-            Ok(mode) => self.client.setxattr(ino(file), name.as_bytes(), value, mode),
+            Ok(_) if xattr_nameless(name.as_bytes()) => {
+                Answer::err(FsError::invalid("no name behind its class"))
+            }
+            // Made anew and there before: it cannot be both, and which of them fails says whether it is there.
+            Ok(None) => {
+                let there = self.client.getxattr(ino(file), name.as_bytes());
+                then(there, |_| Answer::err(FsError::Exists))
+            }
+            Ok(Some(mode)) => self.client.setxattr(ino(file), name.as_bytes(), value, mode),
         };
         self.done(request, answer, reply);
     }
@@ -643,7 +671,9 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let answer = match falloc_mode(mode) {
-            Ok(mode) => self.client.fallocate(Handle(handle.0), mode, offset, length),
+            Ok(mode) => self.without_privileges(request, file, move |client| {
+                client.fallocate(Handle(handle.0), mode, offset, length)
+            }),
             Err(error) => Answer::err(error),
         };
         self.changed(request, &[Touch::Data(file)], answer, reply, |reply, ()| reply.ok(), drop);
@@ -681,7 +711,9 @@ impl Filesystem for Door {
     ) {
         let answer = if flags.is_empty() {
             let (from, to) = (Handle(from_handle.0), Handle(to_handle.0));
-            self.client.copy_range(from, from_offset, to, to_offset, len.min(COPY_MAX))
+            self.without_privileges(request, to_file, move |client| {
+                client.copy_range(from, from_offset, to, to_offset, len.min(COPY_MAX))
+            })
         } else {
             Answer::err(FsError::invalid("copy flags"))
         };

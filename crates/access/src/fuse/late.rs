@@ -43,6 +43,15 @@ impl Late {
         let _ = self.kernel.set(kernel);
     }
 
+    /// The kernel asks for the file's attributes again; when this returns, it will. Takes no lock that waits for an answer.
+    pub fn attributes_changed(&self, file: INodeNo) {
+        if let Some(kernel) = self.kernel.get()
+            && let Err(error) = kernel.inval_inode(file, -1, 0)
+        {
+            tracing::debug!(%error, "the kernel was not told of attributes that changed");
+        }
+    }
+
     pub fn touched(&self, touches: &[Touch]) -> Touched {
         let mut touched = Touched { late: self.clone(), names: Vec::new(), inodes: Vec::new() };
         for touch in touches {

@@ -134,7 +134,7 @@ fn a_write_appends_by_its_descriptor_and_a_page_does_not() {
     let appends = OpenFlags(libc::O_RDWR | libc::O_APPEND);
     assert!(matches!(target(7, WriteFlags::empty(), appends), Target::End));
     assert!(matches!(target(7, WriteFlags::empty(), OpenFlags(libc::O_RDWR)), Target::At(7)));
-    assert!(matches!(target(7, WriteFlags::FUSE_WRITE_CACHE, appends), Target::At(7)));
+    assert!(matches!(target(7, WriteFlags::FUSE_WRITE_CACHE, appends), Target::Page(7)));
 }
 
 #[test]
@@ -158,9 +158,11 @@ fn only_known_flags_pass() {
     assert_eq!(seek(libc::SEEK_HOLE), Ok(Seek::Hole));
     assert!(seek(libc::SEEK_END).is_err());
 
-    assert_eq!(xattr_mode(0), Ok(XattrMode::Any));
-    assert_eq!(xattr_mode(libc::XATTR_CREATE), Ok(XattrMode::Create));
-    assert_eq!(xattr_mode(libc::XATTR_REPLACE), Ok(XattrMode::Replace));
+    assert_eq!(xattr_mode(0), Ok(Some(XattrMode::Any)));
+    assert_eq!(xattr_mode(libc::XATTR_CREATE), Ok(Some(XattrMode::Create)));
+    assert_eq!(xattr_mode(libc::XATTR_REPLACE), Ok(Some(XattrMode::Replace)));
+    assert_eq!(xattr_mode(libc::XATTR_CREATE | libc::XATTR_REPLACE), Ok(None));
+    assert!(xattr_nameless(b"user.") && !xattr_nameless(b"user.x") && !xattr_nameless(b"user"));
     assert!(xattr_mode(libc::XATTR_CREATE | libc::XATTR_REPLACE).is_err());
 }
 

@@ -19,7 +19,7 @@ mod check;
 mod daemon;
 mod flush;
 mod fs;
-mod memory;
+pub mod memory;
 mod mounts;
 mod open;
 mod place;
