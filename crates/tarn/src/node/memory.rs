@@ -20,7 +20,7 @@ pub struct Memory {
 /// Least that a node works with, in bytes.
 const LEAST: u64 = 128 << 20;
 /// The program itself: its code, its threads, connections, and what the allocator has between things.
-const PROGRAM: u64 = 24 << 20;
+const PROGRAM: u64 = 40 << 20;
 /// Most dirty data, in bytes: enough to keep every bucket busy, and soon flushed when somebody waits for it.
 const DIRTY_MOST: u64 = 256 << 20;
 /// Most that is taken without being asked for, in bytes.
