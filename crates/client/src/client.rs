@@ -257,6 +257,17 @@ impl Client {
         whole: u64,
     ) -> Result<Exclusive, FsError> {
         let settled = self.settle(inode, 0..whole, true).await;
+        self.exclusive_after(settled, inode, whole).await
+    }
+
+    /// As [`Client::exclusive`], of a file that was `settled` just now: for who has others exclusively. What those hold of the
+    /// dirty bytes cannot be flushed, so he must not wait for room.
+    pub(crate) async fn exclusive_after(
+        self: &Arc<Self>,
+        settled: Result<(), FsError>,
+        inode: &Arc<Inode>,
+        whole: u64,
+    ) -> Result<Exclusive, FsError> {
         let guard = inode.order.clone().write_owned().await;
         let exclusive = Exclusive { guard: Some(guard), inode: inode.clone(), client: self.clone() };
         // A few that are left, or came meanwhile, take no memory worth waiting for.

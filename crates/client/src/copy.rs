@@ -128,9 +128,13 @@ impl Client {
     ) -> Result<u64, FsError> {
         // Most of what is dirty goes before the files are held.
         self.flush_inode(from).await?;
+        let settled = self.settle(to, 0..u64::MAX, true).await;
         let (low, high) = if from.ino < to.ino { (from, to) } else { (to, from) };
-        let _low = self.exclusive(low, u64::MAX).await?;
-        let _high = if from.ino == to.ino { None } else { Some(self.exclusive(high, u64::MAX).await?) };
+        let _low = self.exclusive_after(settled.clone(), low, u64::MAX).await?;
+        let _high = match from.ino == to.ino {
+            true => None,
+            false => Some(self.exclusive_after(settled, high, u64::MAX).await?),
+        };
         // It may have been cut meanwhile.
         let there = from.state.lock().size.saturating_sub(range.from);
         let count = range.len.min(there) / record_size;
