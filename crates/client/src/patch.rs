@@ -251,13 +251,8 @@ impl Client {
             let _room = if room { Some(self.room_for(record_size).await?) } else { None };
             let content = match self.read_committed(inode.ino, record).await {
                 Ok(content) => content.unwrap_or_default(),
-                Err(Unread::Lost(error)) => {
-                    if !loads.stands(&inode.state.lock(), record) {
-                        continue;
-                    }
-                    self.give_up(inode, record, &error);
-                    return Err(error);
-                }
+                Err(Unread::Lost(error)) if self.give_up(inode, &loads, record, &error) => return Err(error),
+                Err(Unread::Lost(_)) => continue,
                 Err(Unread::Failed(error)) => return Err(error),
             };
             let mut fresh = Fresh::default();
@@ -274,10 +269,14 @@ impl Client {
         }
     }
 
-    fn give_up(&self, inode: &Inode, record: u64, error: &FsError) {
+    /// Drops a record's patch because of what is lost, unless the record has changed since the load began.
+    fn give_up(&self, inode: &Inode, loads: &Loads, record: u64, error: &FsError) -> bool {
         {
             let mut state = inode.state.lock();
-            let Some(patch) = self.take_patch(&mut state, record) else { return };
+            if !loads.stands(&state, record) {
+                return false;
+            }
+            let Some(patch) = self.take_patch(&mut state, record) else { return false };
             state.lost = Some(error.clone());
             let bytes: usize = patch.pieces.values().map(RecordBuf::len).sum();
             let inode = inode.ino.0;
@@ -285,6 +284,7 @@ impl Client {
         }
         inode.changed.notify_waiters();
         self.table.forget_if_clean(inode.ino);
+        true
     }
 }
 

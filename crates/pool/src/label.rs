@@ -122,7 +122,7 @@ pub(crate) enum Found {
     Unusable(String),
 }
 
-/// The keys of both copies, in the order in which they are deleted: no copy is left behind alone.
+/// The keys of both copies, in the order in which they are deleted: where the first copy is gone, both are.
 pub(crate) fn keys() -> [String; 2] {
     [SPARE.to_string(), KEY.to_string()]
 }
@@ -150,10 +150,15 @@ pub(crate) async fn read(bucket: &dyn Bucket) -> Result<Found> {
     Ok(if let Found::None = spare { first } else { spare })
 }
 
-/// Whether both copies of a bucket's label can be read and are as new as `config`.
+/// Whether both copies of a bucket's label can be read and are as new as `config`. An error where one is another pool's: it
+/// must not be written over.
 pub(crate) async fn is_whole(bucket: &dyn Bucket, config: &PoolConfig) -> Result<bool> {
     for key in [KEY, SPARE] {
         match read_copy(bucket, key).await? {
+            Found::Label(label) if label.pool.guid != config.guid => {
+                let (url, other) = (bucket.url(), label.pool.name);
+                return Err(Error::Held(format!("{url} has been taken into another pool, '{other}'")));
+            }
             Found::Label(label) if label.rank() >= (config.epoch.0, config.generation) => {}
             _ => return Ok(false),
         }

@@ -239,6 +239,19 @@ async fn the_second_copy_of_a_label_serves_and_the_first_is_written_anew() {
 }
 
 #[tokio::test]
+async fn a_label_of_another_pool_is_told_and_not_written_over() {
+    let urls = memory(3);
+    let (pool, other) = (create(&urls[..2]).await, create(&urls[2..]).await);
+    let foreign = get(&urls[2], crate::label::KEY).await;
+    for key in crate::label::keys() {
+        set(&urls[1], &key, foreign.clone()).await;
+        assert!(text(pool.scrub_labels().await).contains("another pool, 'tank'"));
+        assert_eq!(get(&urls[1], &key).await, foreign);
+    }
+    drop(other);
+}
+
+#[tokio::test]
 async fn unknown_features_are_refused_by_class() {
     let urls = memory(1);
     let pool = create(&urls).await;

@@ -46,10 +46,13 @@ impl Memory {
 /// Has the allocator keep no more arenas than there are cores. Each keeps what it has been given, and by itself it makes eight
 /// for each core: of 128 MiB that a node might have, they held as many again. To be called before threads are.
 pub fn few_arenas() {
-    let cores = std::thread::available_parallelism().map_or(2, usize::from).max(2);
-    // SAFETY: it sets a number, and no other thread is there that allocates.
-    let set = unsafe { libc::mallopt(libc::M_ARENA_MAX, cores as libc::c_int) };
-    debug_assert_eq!(set, 1);
+    #[cfg(target_env = "gnu")]
+    {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+        // SAFETY: it sets a number, and no other thread is there that allocates.
+        let set = unsafe { libc::mallopt(libc::M_ARENA_MAX, cores as libc::c_int) };
+        debug_assert_eq!(set, 1);
+    }
 }
 
 /// One part of the memory.

@@ -28,7 +28,7 @@ impl Args {
             match context.ask(pool, Request::Export { force: self.force }) {
                 Ok(_) => point::pass(Point::ExportReleased),
                 Err(e) if self.force && !context.is_open(pool)? => context.warn(&format!(
-                    "pool '{pool}' cannot be opened, so it is only taken off this host's list: {}",
+                    "pool '{pool}' could not be exported, so it is only taken off this host's list: {}",
                     one_line(&e)
                 )),
                 Err(e) => return Err(e),
